@@ -53,6 +53,7 @@ class Line:
     """The engine of one node: keeps what is to be carried."""
 
     trouble = ""
+    complete = True
     up = True
 
     def __init__(self, name: str) -> None:

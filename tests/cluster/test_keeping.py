@@ -586,6 +586,27 @@ def test_what_expires_on_its_way_is_given_to_nobody(world: Keepers, lasts: bool)
     assert world.members["b"].broker.metrics.dropped["expired"] == 1
 
 
+def test_a_retained_one_that_expired_on_its_way_takes_the_place_of_what_was_there(
+    world: Keepers,
+) -> None:
+    """And is given to nobody: who reads it later gets neither."""
+    writer, reader = world.client("a", "writer"), world.client("b", "reader")
+    reader.wish("x")
+    world.carry()
+    writer.broker.post(Message("x", b"before", qos=1, retain=True), writer)
+    world.carry()
+    expires = world.clock.stamp() + 1_000_000
+    writer.broker.post(Message("x", b"short", qos=1, retain=True, expires=expires), writer)
+    world.tick()
+    world.clock.seconds += 2
+    world.carry()
+    world.carry()
+    assert [payload for _, payload in reader.got] == [b"before"]
+    there = world.members["b"].broker
+    there.retained.wake()
+    assert there.retained.look("x") is None and "x" not in there.state.retained
+
+
 def test_a_hub_that_is_alone_now_lets_go_of_it_in_time(
     world: Keepers, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ import zlib
 import pytest
 
 from hubbub.cluster import frames
+from hubbub.cluster.hearing import REASONS
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_RUN
 from tests.cluster.test_keeping import Keepers
 from tests.cluster.world import World
@@ -146,3 +147,14 @@ def test_a_short_frame_is_not_millions_of_messages() -> None:
     assert len(reader.got) == 3
     assert sum(member.hearing.refused.values()) == 1
     assert "a" in member.nodes
+
+
+def test_what_strangers_say_is_not_remembered_word_for_word() -> None:
+    world = World()
+    world.meet()
+    member = world.members["b"]
+    now = member.broker.clock.stamp()
+    for number in range(5 * REASONS):
+        beat = frames.piece(frames.Beat("1", now + (1_000 + number) * 1_000_000))
+        member.hear(frames.frame(f"x{number}", 1, 0, 0, beat))
+    assert 0 < len(member.hearing.refused) <= REASONS

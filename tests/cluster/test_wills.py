@@ -5,7 +5,7 @@ nobody's, once its client is connected elsewhere.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.node import Phantom
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.copying import MARKER, Copying
@@ -123,6 +124,31 @@ def test_a_will_of_before_a_start_is_not_said_if_its_client_is_elsewhere(
     state = folded(stage.log.rows)
     assert not state.wills
     assert all(one.will is None for one in state.sessions.values())
+
+
+@pytest.mark.parametrize("reached", [False, True])
+def test_after_a_start_it_waits_for_whoever_may_be_slow(reached: bool) -> None:
+    """A node that stood still for two seconds has not said yet that the client is there. Without
+    NATS nobody can say it, and after a minute it is said as by a hub that is alone.
+    """
+    stage, watcher = started_again(WILL, clean=True)
+    member = member_of(stage)
+    engine = cast(Lines, member.engine)
+    engine.complete, engine.up = False, reached
+    wills.wait_to_know(member, wills.WHO_IS_WHERE)
+    wills.listen(member)
+    wait = CLUSTER_DEAD_SECONDS if reached else wills.UNKNOWN_SECONDS
+
+    def said_after(seconds: float) -> list[str]:
+        stage.pass_time(seconds)
+        wills.look(member, stage.clock.now())
+        stage.mqtt.wake(stage.clock.now())
+        stage.tick()
+        return watcher.hear()
+
+    assert said_after(wait - 1) == []
+    assert said_after(2) == ["gone=will"]
+    assert said_after(wait) == []
 
 
 async def test_who_comes_to_another_node_is_not_said_to_be_lost(pair: Pair) -> None:

@@ -48,6 +48,7 @@ class Lines:
     """The engine of one node: a line to each other one, in order. `pace`: it takes no more."""
 
     trouble = ""
+    complete = True
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world

@@ -86,3 +86,28 @@ def test_a_queue_that_ends_is_kept_by_no_route() -> None:
     assert b"$queue/jobs" in broker.open.routes
     broker.queues.destroy(queue.name)
     assert b"$queue/jobs" not in broker.open.routes
+
+
+def test_who_is_gone_leaves_no_route() -> None:
+    """One with a thousand receivers is 75 KB, of each client that came once."""
+    broker, _ = recording("none")
+    for number in range(30):
+        ear = Ear(broker, f"ear {number}")
+        wish = ear.wish("own")
+        wish.no_local = True
+        broker.subscribe(wish)
+        for _ in range(2):
+            broker.route(ear, "a")
+        assert len(broker.routes) == 1
+        broker.disconnect(ear, "")
+    assert len(broker.routes) == 0
+
+
+def test_a_route_with_many_receivers_weighs_more() -> None:
+    broker, _ = recording("none")
+    for number in range(100):
+        ear = Ear(broker, f"ear {number}")
+        broker.subscribe(ear.wish("a"))
+    for _ in range(2):
+        post(broker, "a")
+    assert len(broker.routes) == broker.open.routes[b"a"].weight == 6

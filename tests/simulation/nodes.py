@@ -38,6 +38,7 @@ class Lines:
     """The engine of one hub. `held`: lines that are cut and forget nothing."""
 
     trouble = ""
+    complete = True
 
     def __init__(self, name: str, others: tuple[str, ...]) -> None:
         self.name = name

@@ -69,7 +69,7 @@ class AclRights(Rights):
     def follow(self, rules: list[Rule]) -> None:
         """The file was read again."""
         self._rules = rules
-        self._verdicts = {}
+        self._caches.forget(self._verdicts)
 
     def may(self, verb: str, name: str) -> bool:
         verdict = self._verdicts.get((verb, name))

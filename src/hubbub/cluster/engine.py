@@ -14,11 +14,12 @@ Heard = Callable[[bytes], None]
 
 class Engine(Protocol):
     """`name`: of this node; `up`: whether what is sent now leaves. `trouble`: why it is not, in
-    words.
+    words. `complete`: whether all nodes were met when `settle` is over.
     """
 
     name: str
     up: bool
+    complete: bool
     trouble: str
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:

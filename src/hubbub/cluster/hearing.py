@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOST: Final = "frames lost between nodes"
 REFUSED: Final = "frames refused between nodes"
+REASONS: Final = 100  # that are remembered; with names in them there are any number
 
 log = logging.getLogger("hubbub.cluster")
 
@@ -174,7 +175,9 @@ class Hearing:
             membership.forget(node, "this node takes no part any more")
 
     def refuse(self, reason: str) -> None:
-        self.refused[reason] = self.refused.get(reason, 0) + 1 if len(self.refused) < 100 else 1
+        if len(self.refused) >= REASONS and reason not in self.refused:
+            self.refused.clear()
+        self.refused[reason] = self.refused.get(reason, 0) + 1
         self.broker.metrics.drop(REFUSED)
         self.warn(reason, f"refused: {reason}")
 
@@ -182,7 +185,7 @@ class Hearing:
         """Once a minute of a kind."""
         now = self.broker.clock.now()
         if now >= self._said.get(kind, 0.0):
-            if len(self._said) >= 100:
+            if len(self._said) >= REASONS:
                 self._said.clear()
             self._said[kind] = now + 60
             log.warning("%s", text)

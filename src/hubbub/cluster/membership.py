@@ -62,8 +62,8 @@ class Membership(Hooks):
     observes a topic is told how many it reaches on all nodes, not only here. `keep`: for how many
     seconds messages wait for an estate that nobody holds. `busy`: for so many seconds this one may
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
-    who has what was here. `unknown`: what it is to hear before
-    anything is due here (`cluster.wills`).
+    who has what was here. `unknown`: what it is to hear before anything is due here (`wills`);
+    `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
     `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
@@ -90,6 +90,7 @@ class Membership(Hooks):
         self.excluded = ""
         self.deposed = False
         self.unknown: set[str] = set()
+        self.joined = self.up_since = 0.0
         self.busy = 0
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()
@@ -359,6 +360,7 @@ class Membership(Hooks):
                 self.let_go(estate)
             origins = {one.origin for estate in self.estates.values() for one in estate.before}
             self.holdings.release(origins)
+        wills.look(self, now)
         self.relieve()
         self.directory.wake()
         self.relays.wake(now)

@@ -41,6 +41,8 @@ log = logging.getLogger("hubbub.cluster")
 class Nats:
     """`server`: the version of the server that it is connected to, "" if it is to none."""
 
+    complete = False  # anybody may be there, and hear late
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.name = settings.name

@@ -88,6 +88,7 @@ class Neighbours:
     """The engine of process `number` of `count`; all have one `directory`."""
 
     trouble = ""
+    complete = True
 
     def __init__(self, directory: Path, number: int, count: int) -> None:
         self.name = node_name(number)

@@ -19,6 +19,7 @@ class Seat:
     """The place of one node. `cut`: it hears nothing and nobody hears it, as without a network."""
 
     trouble = ""
+    complete = True
 
     def __init__(self, board: Switchboard, name: str) -> None:
         self.board = board

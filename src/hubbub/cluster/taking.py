@@ -58,14 +58,14 @@ def say(
             return
         said.retain = False
     membership.messages_in += said.count
-    messages = messages_of(said, topic) if said.rests else []
-    if messages and not said.retain:
-        messages = _in_time(membership, messages)
-        if not messages:
-            return
+    messages, late = _in_time(membership, messages_of(said, topic) if said.rests else [])
+    if said.rests and not messages and not said.retain:
+        return
     encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
-    if said.qos and not said.group and not topic.startswith(CLIENT):
+    if said.retain and late:  # it takes the place of what was retained there before, and is over
+        messages, route = late, Route(topic, 0)
+    elif said.qos and not said.group and not topic.startswith(CLIENT):
         route = _of_estate(membership, route, estate or membership.holdings.own)
     count = len(messages) or said.count
     run = Run(sender, route, said.qos, count, encoding, said.payloads, said.retain)
@@ -75,13 +75,17 @@ def say(
         membership.broker.publish(run)
 
 
-def _in_time(membership: Membership, messages: list[Message]) -> list[Message]:
-    """Those that have not expired on their way, on which they may be held for long."""
+def _in_time(
+    membership: Membership, messages: list[Message]
+) -> tuple[list[Message], list[Message]]:
+    """Those that have not expired on their way, on which they may be held for long; and the last
+    one, if it has.
+    """
     now = membership.broker.clock.stamp()
     found = [one for one in messages if not 0 < one.expires <= now]
     if len(found) < len(messages):
         membership.broker.metrics.drop("expired", len(messages) - len(found))
-    return found
+    return found, [one for one in messages[-1:] if 0 < one.expires <= now]
 
 
 def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.cluster.estates import Key
 from hubbub.core.broker import Broker
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.core.session import Revival, Silent, publish_wills, row_about
 from hubbub.schema import Row, name_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # What a hub that was started does not know at first.
 WHOSE: Final = "who has what lasted here"
 WHO_IS_WHERE: Final = "who is connected elsewhere"
+UNKNOWN_SECONDS: Final = 60.0  # without NATS; then it says what is due as if it were alone
 
 
 def withdraw(broker: Broker, key: Key) -> None:
@@ -59,6 +61,25 @@ def publish(
     for key in connected(broker, due.keys()):
         del due[key]
     publish_wills(due.values(), protocols)
+
+
+def listen(membership: Membership) -> None:
+    """It has joined: from now on it hears who is connected elsewhere."""
+    if membership.engine.complete:
+        known(membership, WHO_IS_WHERE)
+    else:
+        membership.joined = membership.up_since = membership.broker.clock.now()
+
+
+def look(membership: Membership, now: float) -> None:
+    """Whoever has not said by now who is there is dead, or cannot reach this node."""
+    if not membership.joined or WHO_IS_WHERE not in membership.unknown:
+        return
+    if not membership.engine.up:
+        membership.up_since = now
+    waited = now - membership.up_since >= CLUSTER_DEAD_SECONDS
+    if waited or now - membership.joined >= UNKNOWN_SECONDS:
+        known(membership, WHO_IS_WHERE)
 
 
 def wait_to_know(membership: Membership, what: str) -> None:

@@ -143,7 +143,7 @@ class Broker(Context):
         """From now on a session has the rights of this admission."""
         session.user, session.rights = admission.user, admission.rights
         session.payer = session.payer or admission.owner
-        session.routes = NO_ROUTES
+        self._drop_routes(session)
         admission.stays()
         if session.subscriptions:
             self.age += 1
@@ -200,6 +200,7 @@ class Broker(Context):
         if self.clients.get(number) is session:
             del self.clients[number]
         session.number = 0
+        self._drop_routes(session)
         self.audit.left(session, reason)
         tried = self.state.sessions[key].backlog.tried if session.lasting else 0
         changes = session.lasting or key in self.state.wills
@@ -296,6 +297,11 @@ class Broker(Context):
     def _hear(self, session: Session, more: int) -> None:
         """So many more of its subscriptions do not bring back what it publishes itself."""
         session.no_local += more
+        self._drop_routes(session)
+
+    def _drop_routes(self, session: Session) -> None:
+        """Those of its own: it is another now, or gone."""
+        self.routes.forget(session.routes)
         session.routes = NO_ROUTES
 
     def enter(self, subscription: Subscription) -> None:

@@ -13,6 +13,8 @@ Finds nothing itself.
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,41 +22,64 @@ FREED: Final = 8  # answers at a time: 100,000 at once keep everybody waiting fo
 
 
 class Caches:
-    """`most` answers in all tables; `emptied` is called when they begin anew.
+    """As many answers in all tables as weigh `most`; `emptied` is called when they begin anew.
 
-    Who drops a table, or takes something out of it, need not say so: what was in it is counted
-    until then, and not longer kept than until then.
+    Who is gone says so (`forget`), and what it had is not counted any more.
     """
 
-    __slots__ = ("most", "_emptied", "_tables", "_count", "_old")
+    __slots__ = ("most", "_emptied", "_tables", "_weights", "_weight", "_owners", "_old")
 
     def __init__(self, most: int, emptied: Callable[[], None] | None = None) -> None:
         self.most = most
         self._emptied = emptied
-        self._tables: list[dict[Any, Any]] = []
-        self._count = 0
+        self._tables: dict[int, dict[Any, Any]] = {}
+        self._weights: dict[int, int] = {}
+        self._weight = 0
+        self._owners: dict[int, object] = {}  # references to them, which call when they are gone
         self._old: list[Any] = []  # answers of before, of which a few go with each new one
 
     def __len__(self) -> int:
-        """Answers that were kept since all began anew."""
-        return self._count
+        """What all weigh that are there."""
+        return self._weight
 
-    def keep(self, table: dict[Any, Any], name: object, answer: object) -> None:
-        if name not in table:
-            if self._count >= self.most:
-                self._empty()
-            elif self._old:
-                del self._old[-FREED:]
-            if not table:
-                self._tables.append(table)
-            self._count += 1
+    def keep(
+        self, table: dict[Any, Any], name: object, answer: object, weight: int = 1
+    ) -> None:
+        if name not in table and self._weight + weight > self.most:
+            self._empty()
+        elif self._old:
+            del self._old[-FREED:]
+        place = id(table)
+        self._tables[place] = table
+        more = weight - (name in table)  # what it replaces may have been lighter
+        self._weights[place] = self._weights.get(place, 0) + more
+        self._weight += more
         table[name] = answer
 
+    def forget(self, table: dict[Any, Any]) -> None:
+        """Who has it is gone, or another one now. A table of other caches stays as it is."""
+        if id(table) in self._tables:
+            self._drop(id(table))
+            table.clear()
+
+    def goes_with(self, owner: object, table: dict[Any, Any]) -> None:
+        """Forget the table when its owner is gone, which nobody says."""
+        place = id(table)
+        if place not in self._owners:
+            with contextlib.suppress(TypeError):  # some compiled objects cannot be followed
+                self._owners[place] = weakref.ref(owner, lambda _: self._drop(place))
+
+    def _drop(self, place: int) -> None:
+        self._owners.pop(place, None)
+        if self._tables.pop(place, None) is not None:
+            self._weight -= self._weights.pop(place)
+
     def _empty(self) -> None:
-        for table in self._tables:
+        for table in self._tables.values():
             self._old.extend(table.values())
             table.clear()
         self._tables.clear()
-        self._count = 0
+        self._weights.clear()
+        self._weight = 0
         if self._emptied is not None:
             self._emptied()

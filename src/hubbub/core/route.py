@@ -7,11 +7,13 @@ message that can be known per route.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from hubbub.core.message import Run
     from hubbub.core.session import SessionState, Subscription
+
+MANY: Final = 20  # receivers that take as much as the rest of a route
 
 
 class Route:
@@ -50,6 +52,11 @@ class Route:
         self.audience: list[tuple[SessionState, int]] = []
         self.audience_seq = 0
         self.audience_segment = -1
+
+    @property
+    def weight(self) -> int:
+        """In routes of few receivers: each of many takes some 70 bytes."""
+        return 1 + (len(self.audience) + len(self.subscriptions)) // MANY
 
     @property
     def takes(self) -> bool:

@@ -94,7 +94,9 @@ class Routing:
             return
         if routes is NO_ROUTES:
             routes = sender.routes = {}
-        self._caches.keep(routes, key, route)
+        if routes is sender.rights.routes and sender.rights is not self.broker.open:
+            self._caches.goes_with(sender.rights, routes)
+        self._caches.keep(routes, key, route, route.weight)
         self._queues.cached(route.name, routes)
 
     def _build(self, sender: Session, name: str) -> Route:

@@ -99,7 +99,7 @@ async def join(
     if membership.excluded:
         await engine.close()
         raise SettingError(membership.excluded)
-    wills.known(membership, wills.WHO_IS_WHERE)
+    wills.listen(membership)
     schedule()
 
 

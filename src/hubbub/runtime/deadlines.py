@@ -17,7 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from hubbub.core.connection import NEVER
 
 STALE_DEADLINES: Final = 1_000  # below that, nothing is gained by throwing them out
-SLOTS: Final = 16  # of a second: who is woken a sixteenth late has not waited for a moment
+SLOTS: Final = 16  # of a second: they begin before whom they wake, who would else miss a sweep
 
 
 class Waiting(Protocol):
@@ -106,10 +106,11 @@ class Deadlines(Generic[W]):
                 elif one.deadline == NEVER:
                     self._stale -= 1
                 else:
-                    self._put(_slot_of(one.deadline), one)
+                    self._put(_slot_of(one.deadline, now), one)
         return found
 
 
-def _slot_of(when: float) -> float:
-    """The end of the slot in which that is."""
-    return math.ceil(when * SLOTS) / SLOTS
+def _slot_of(when: float, now: float = 0.0) -> float:
+    """The beginning of the slot in which that is; of the next one, if that is over."""
+    began = math.floor(when * SLOTS) / SLOTS
+    return began if began > now else began + 1 / SLOTS

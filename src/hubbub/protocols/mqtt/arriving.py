@@ -221,5 +221,6 @@ class Arriving(Connection):
             reason = f"an AUTH as another user than {session.user!r}"
             raise PacketError(reason, spec.NOT_ALLOWED)
         self.broker.entitle(session, admission)
+        self.broker.shortcuts.forget(self._routes)
         self._routes = NO_ROUTES
         self.link.write(codec.auth(spec.SUCCESS, proof.encode()))

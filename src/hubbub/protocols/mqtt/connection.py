@@ -217,6 +217,7 @@ class MqttConnection(Arriving):
     def _begin(self, work: Iterator[None]) -> None:
         """Do what may take several turns."""
         assert self._work is None, "one at a time"
+        self.broker.shortcuts.forget(self._routes)
         self._routes, self._work = NO_ROUTES, work
         self._work_on()
 
@@ -339,7 +340,7 @@ class MqttConnection(Arriving):
             return route
         if self._routes is NO_ROUTES:
             self._routes = {}
-        self.broker.shortcuts.keep(self._routes, topic, route)
+        self.broker.shortcuts.keep(self._routes, topic, route, route.weight)
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:
@@ -590,6 +591,7 @@ class MqttConnection(Arriving):
             way.lost(reason)
         self.asking = False
         self.link.close(reason)
+        self.broker.shortcuts.forget(self._routes)
         session, self.session = self.session, None
         if session is not None:
             session.detach()

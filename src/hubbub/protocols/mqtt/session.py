@@ -158,7 +158,7 @@ class MqttSession(Session):
 
     def subscribed(self) -> None:
         """Its subscriptions changed."""
-        self._asked = NOT_ASKED
+        self.broker.shortcuts.forget(self._asked)
         self.listen_to_self()
         if self.link is not None:
             self._hurry(self.link)
@@ -199,6 +199,7 @@ class MqttSession(Session):
             self.serial = None
         self._aliases = NO_ALIASES
         self.requests = NO_REQUESTS
+        self.broker.shortcuts.forget(self._asked)
         for seq in self.leases:
             number = self.backlog.number_of(seq)
             if number >= 0:
@@ -490,10 +491,8 @@ class MqttSession(Session):
             return _together(_matching(wishes, message.topic, own))
         asked = self._asked.get((message.topic, own))
         if asked is None:
-            if self._asked is NOT_ASKED:
-                self._asked = {}
-            wishes = list(self.subscriptions.values())
-            asked = _together(_matching(wishes, message.topic, own))
+            self._asked = self._asked or {}
+            asked = _together(_matching(list(self.subscriptions.values()), message.topic, own))
             self.broker.shortcuts.keep(self._asked, (message.topic, own), asked)
         return asked
 

@@ -201,6 +201,7 @@ class SmqConnection(Connection):
     def lost(self, reason: str) -> None:
         self.state = OPEN
         self.asking = False
+        self.broker.shortcuts.forget(self._routes)
         if self.session is not None:
             self.session.leave(reason)
 
@@ -458,7 +459,7 @@ class SmqConnection(Connection):
         if number not in self.broker.replies:
             if self._routes is NO_ROUTES:
                 self._routes = {}
-            self.broker.shortcuts.keep(self._routes, tid, route)
+            self.broker.shortcuts.keep(self._routes, tid, route, route.weight)
         return route
 
     def _fragment(self, body: bytes) -> None:
