@@ -204,3 +204,14 @@ def test_a_literal_filter_is_a_name(name: str) -> None:
     rights = AclRights([], Caches(10))
     assert not rights.may(PUBLISH, name)
     assert covers("#", name) == (not name.startswith("$"))
+
+
+def test_what_was_decided_for_somebody_goes_with_it() -> None:
+    """There may be one for each client that ever came."""
+    caches = Caches(10)
+    for number in range(5):
+        rights = AclRights([], caches)
+        assert not rights.may(PUBLISH, f"a/{number}") and len(caches) == 1
+        del rights
+        gc.collect()
+        assert len(caches) == 0

@@ -75,6 +75,7 @@ class AclRights(Rights):
         verdict = self._verdicts.get((verb, name))
         if verdict is None:
             verdict = self.explain(verb, name)[0]
+            self._caches.goes_with(self, self._verdicts)
             self._caches.keep(self._verdicts, (verb, name), verdict)
         return verdict
 

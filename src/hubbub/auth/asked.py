@@ -168,5 +168,6 @@ class PermittedRights(Rights):
         answer = self._answers.get((name, subscribing))
         if answer is None:
             answer = self._permit(name, subscribing, self.session)
+            self._caches.goes_with(self, self._answers)
             self._caches.keep(self._answers, (name, subscribing), answer)
         return answer

@@ -292,7 +292,6 @@ class Adoption:
                 if (PROTOCOL, kept_by(estate, origin)) in self.broker.state.sessions:
                     membership.estate_of(estate).go_on_for(origin)
 
-
     def _recall_who_is_away(self) -> None:
         """For whom it kept messages, and of whom this node has not heard: it lost its journal, and
         they are away. What they want they can tell nobody now.

@@ -24,7 +24,7 @@ FREED: Final = 8  # answers at a time: 100,000 at once keep everybody waiting fo
 class Caches:
     """As many answers in all tables as weigh `most`; `emptied` is called when they begin anew.
 
-    Who is gone says so (`forget`), and what it had is not counted any more.
+    Who is gone says so (`forget`), or is followed (`goes_with`): what it had is not counted then.
     """
 
     __slots__ = ("most", "_emptied", "_tables", "_weights", "_weight", "_owners", "_old")
