@@ -206,6 +206,15 @@ def test_a_literal_filter_is_a_name(name: str) -> None:
     assert covers("#", name) == (not name.startswith("$"))
 
 
+def test_long_names_weigh_as_much_as_they_are_long() -> None:
+    """A hundred thousand of 64 KiB would be gigabytes."""
+    caches = Caches(300)
+    rights = AclRights([], caches)
+    for number in range(10):
+        rights.may(PUBLISH, "a" * 65_000 + str(number))
+    assert len(caches) <= 300 and len(rights._verdicts) == 2
+
+
 def test_what_was_decided_for_somebody_goes_with_it() -> None:
     """There may be one for each client that ever came."""
     caches = Caches(10)

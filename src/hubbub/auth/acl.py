@@ -76,7 +76,7 @@ class AclRights(Rights):
         if verdict is None:
             verdict = self.explain(verb, name)[0]
             self._caches.goes_with(self, self._verdicts)
-            self._caches.keep(self._verdicts, (verb, name), verdict)
+            self._caches.keep(self._verdicts, (verb, name), verdict, Caches.weight_of(name))
         return verdict
 
     def ask(self, verb: str, name: str) -> bool:

@@ -169,5 +169,6 @@ class PermittedRights(Rights):
         if answer is None:
             answer = self._permit(name, subscribing, self.session)
             self._caches.goes_with(self, self._answers)
-            self._caches.keep(self._answers, (name, subscribing), answer)
+            weight = Caches.weight_of(name)
+            self._caches.keep(self._answers, (name, subscribing), answer, weight)
         return answer

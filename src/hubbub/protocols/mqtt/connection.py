@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from hubbub.core.caches import Caches
 from hubbub.core.client import keep
 from hubbub.core.connection import NEVER
 from hubbub.core.gate import Admission, Opening
@@ -340,7 +341,8 @@ class MqttConnection(Arriving):
             return route
         if self._routes is NO_ROUTES:
             self._routes = {}
-        self.broker.shortcuts.keep(self._routes, topic, route, route.weight)
+        weight = route.weight + Caches.weight_of(topic)
+        self.broker.shortcuts.keep(self._routes, topic, route, weight)
         return route
 
     def _publishes(self, session: MqttSession, buf: bytes, pos: int, body: int, end: int) -> int:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.caches import Caches
 from hubbub.core.client import drop
 from hubbub.core.connection import Connection
 from hubbub.core.limits import PREFETCH
@@ -489,11 +490,11 @@ class MqttSession(Session):
         if before is not None and before.changed_since(number, self.backlog.first):
             wishes = before.at(number, self.subscriptions)
             return _together(_matching(wishes, message.topic, own))
-        asked = self._asked.get((message.topic, own))
+        asked = self._asked.get(key := (message.topic, own))
         if asked is None:
             self._asked = self._asked or {}
             asked = _together(_matching(list(self.subscriptions.values()), message.topic, own))
-            self.broker.shortcuts.keep(self._asked, (message.topic, own), asked)
+            self.broker.shortcuts.keep(self._asked, key, asked, Caches.weight_of(key[0]))
         return asked
 
     # What the client answers
