@@ -67,8 +67,12 @@ def test_any_number_of_rows(count: int) -> None:
 
 @pytest.mark.parametrize(
     "payloads",
-    [[b"ab"] * 9, [b"ab", b"cd", b"ab"], [b"a", b"aa", b""], [b"", b"a", b""], [b"aa", b"", b"a"]],
-)
+    [
+        [b"ab"] * 9, [b"ab", b"cd", b"ab"], [b"a", b"aa", b""], [b"", b"a", b""],
+        [b"aa", b"", b"a"], [b"ab", b"cd"] * 6, [b"x" * n for n in range(20)], [b"", b"ab"] * 20,
+        [b""] * 8 + [b"a"],
+    ],
+)  # fmt: skip
 def test_values_that_are_alike(payloads: list[bytes]) -> None:
     rows = numbered([message(payload) for payload in payloads])
     data = frame.encode(rows)
