@@ -155,10 +155,10 @@ def changes_state(row: Row) -> bool:
 
 def any_changes_state(columns: Sequence[Sequence[Any]]) -> bool:
     """Whether any row of these columns does; what most traffic is made of is seen fast."""
-    kinds = columns[_KIND]
-    if kinds.count(PUBLISH) == len(kinds):
-        says = any(columns[_REF]) or any(columns[_RETAIN]) or any(columns[_NUMBER])
-        return says or b"\0$delayed/" in b"\0".join((b"", *set(columns[_TOPIC])))
+    kinds, count = columns[_KIND], len(columns[_KIND])
+    if kinds.count(PUBLISH) == count:
+        silent = all([columns[number].count(0) == count for number in (_REF, _RETAIN, _NUMBER)])
+        return not silent or b"\0$delayed/" in b"\0".join((b"", *set(columns[_TOPIC])))
     rows = map(Row._make, zip(*columns, strict=True))
     return not _OFTEN_NONE.issuperset(kinds) or any(map(changes_state, rows))
 

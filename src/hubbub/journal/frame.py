@@ -42,6 +42,7 @@ COMPRESSED: Final = 2
 MORE: Final = 4
 
 HEADER: Final = struct.Struct("<IIqIIq32x")
+LAST_END: Final = 0x7FFFFFFF  # where the last value of a column may end: an i32
 LARGEST: Final = 0xFFFFFFF8  # bytes of a frame: what a multiple of 8 in a u32 can say
 
 WHOLE: Final = "whole"
@@ -207,9 +208,14 @@ def _ends(lengths: list[int], count: int) -> bytes:
     return _packer("i", count + 1).pack(0, *accumulate(lengths))
 
 
-@lru_cache(maxsize=1024)
 def _even(size: int, count: int) -> bytes:
-    """The same of values that are equally long."""
+    """The same of values that are equally long: where fewer of them end is the beginning of it."""
+    most = 1 << count.bit_length()
+    return _steps(size, most if size * most <= LAST_END else count)[: 4 * count + 4]
+
+
+@lru_cache(maxsize=256)
+def _steps(size: int, count: int) -> bytes:
     return _packer("i", count + 1).pack(*[number * size for number in range(count + 1)])
 
 
@@ -238,9 +244,7 @@ def _many(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearra
     for layout, column in zip(_LAYOUTS, columns, strict=True):
         places += (0, 0)
         if layout == _LONG:
-            some = any(column)  # of a few columns no row says anything
-            buffer = _packer("q", count).pack(*column) if some else bytes(8 * count)
-            at = _lay(pieces, places, at, (buffer,))
+            at = _lay(pieces, places, at, (_longs(column, count),))
         elif layout == _BYTE:
             at = _lay(pieces, places, at, (bytes(column),))
         elif layout == _BIT:
@@ -251,8 +255,7 @@ def _many(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearra
                 at = _lay(pieces, places, at, (_even(len(value), count),))
                 at = _lay(pieces, places, at, (value * count,))
             else:
-                ends = _packer("i", count + 1).pack(0, *accumulate(map(len, column)))
-                at = _lay(pieces, places, at, (ends,))
+                at = _lay(pieces, places, at, (_ends(list(map(len, column)), count),))
                 at = _lay(pieces, places, at, column)  # copied once, into the frame
     pieces[0] = _metadata(count, places, at)
     return pieces
@@ -293,7 +296,8 @@ def _packer(code: str, count: int) -> struct.Struct:
 
 def _bits(column: Sequence[bool]) -> bytes:
     """One bit a row, the first row lowest; int() reads digits faster than a loop sets bits."""
-    bits = int(bytes(column[::-1]).translate(_DIGITS), 2) if any(column) else 0
+    some = column.count(False) != len(column)
+    bits = int(bytes(column[::-1]).translate(_DIGITS), 2) if some else 0
     return bits.to_bytes((len(column) + 7) >> 3, "little")
 
 
