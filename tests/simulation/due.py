@@ -475,14 +475,8 @@ class DueWorld(ClusterWorld):
         assert len(homes) == 1, f"who began anew has the homes {homes}"
         for name, hub in self.hubs.items():
             here = ("mqtt", self.leaver.name) in hub.here.directory.here
-            assert not (here and self._remembers()), f"a session of who has left is at {name}"
-
-    def _remembers(self) -> bool:
-        """Whether where it left it is known that it did: until then, and that the session is over,
-        which its home may have said before that was on its disk.
-        """
-        left = next((hub for hub in self.hubs.values() if hub is self.leaver.at), None)
-        return left is not None and left.here.directory.ends_before(("mqtt", self.leaver.name)) > 0
+            remembers = self.leaver.at in self.hubs.values()
+            assert not (here and remembers), f"a session of who has left is at {name}"
 
     def _round(self) -> None:
         self._lay_ghosts()

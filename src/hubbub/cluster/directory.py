@@ -7,7 +7,8 @@ A session has one home, the node that holds its estate (`cluster.estates`). Wher
 one of the same client (they began while their nodes could not hear one another) the later one
 stays; the other is ended by its own node, and what waited in it is let go: its client has begun
 anew since. That a client began anew is remembered until its old home, which may be away, has heard
-so. Of two queues of one name the older one stays, and the other's messages go behind its own:
+so. It says that a session is over when that is safe: a crash would bring it back, and nobody would
+remember. Of two queues of one name the older one stays, and the other's messages go behind its own:
 nobody began anew. Called by the membership. No I/O.
 """
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
     from hubbub.cluster.node import Node
 
+BEHIND: Final = 1  # a row that is safe: it waits for nothing but what is held already
 SUPERSEDED: Final = "session began anew at another node"
 
 log = logging.getLogger("hubbub.cluster")
@@ -41,10 +43,7 @@ class Directory:
     1970). `yields`: moves what a queue here holds to the older one of that estate.
     """
 
-    def __init__(
-        self, membership: Membership, broker: Broker, keep: int,
-        tell: Callable[[frames.Record], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, membership: Membership, broker: Broker, keep: int) -> None:
         self.membership = membership
         self.broker = broker
         self.name = membership.name
@@ -54,7 +53,6 @@ class Directory:
         self.there: dict[str, dict[Key, int]] = {}
         self.until: dict[str, int] = {}
         self._keep = keep
-        self._tell = tell
         self._anew: dict[Key, int] = {}
 
     # Here
@@ -66,12 +64,14 @@ class Directory:
         if (session.protocol in self.moves or session.protocol == QUEUE) and session.client:
             key = session.protocol, session.client
             self.here[key] = since
-            self._tell(frames.Lasts(self._estate(key), key[0], name_to_wire(key[1]), since))
+            said = frames.Lasts(self._estate(key), key[0], name_to_wire(key[1]), since)
+            self.membership.tell_held(said, upto=BEHIND)
 
     def ended(self, session: Session) -> None:
         key = session.protocol, session.client
         if self.here.pop(key, None) is not None:
-            self._tell(frames.Over(self._estate(key), key[0], name_to_wire(key[1])))
+            over = frames.Over(self._estate(key), key[0], name_to_wire(key[1]))
+            self.membership.tell_held(over)
         self.membership.holdings.left(key)
 
     def all_here(self, estate: str) -> list[tuple[str, bytes, int]]:

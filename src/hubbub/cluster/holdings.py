@@ -121,19 +121,21 @@ class Holdings:
 
     # What is over
 
-    def release(self, origins: Collection[str]) -> None:
-        """Those that were taken over and have nothing in them any more are let go of. `origins`:
-        those in which something was published that others do not have yet.
+    def release(self, origins: Collection[str]) -> list[str]:
+        """Those that were taken over and have nothing in them any more are let go of, and are to be
+        told once that is safe. `origins`: those in which something was published that others do
+        not have yet.
         """
         if len(self.held) == 1:
-            return
+            return []
         state, full = self.broker.state, {self.own, *origins, *self.members.values()}
-        for estate in [one for one in self.held if self._is_over(one, one in full)]:
+        over = [one for one in self.held if self._is_over(one, one in full)]
+        for estate in over:
             begin = took_of(estate, "")
             for name in [HELD + estate, *(one for one in state.taken if one.startswith(begin))]:
                 self.broker.change(taken_row(name, UNSAID))
             self.look()
-            self._tell(frames.Released(estate))
+        return over
 
     def _is_over(self, estate: str, full: bool) -> bool:
         """Whether it was empty for so long that others keep nothing for it any more."""

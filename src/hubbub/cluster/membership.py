@@ -116,7 +116,7 @@ class Membership(Hooks):
         self.hearing = Hearing(self)
         self.hear = self.hearing.hear
         self.groups: dict[str, Crossing] = {}
-        self.directory = Directory(self, broker, keep, self.tell_all)
+        self.directory = Directory(self, broker, keep)
         self.outposts = Outposts(self)
         self.relays = broker.homes = Relays(self, self.directory)
         broker.filters.told = self._filtered
@@ -231,6 +231,15 @@ class Membership(Hooks):
             piece = frames.piece(record)
             for node in self.nodes.values():
                 node.link.write(piece)
+
+    def tell_held(self, record: frames.Record, upto: int = 0) -> None:
+        """When that row is safe, the last one as a rule, and behind whatever waits already. Live
+        messages pass it: without a quorum rows wait for long.
+        """
+        if self.nodes:
+            piece = frames.piece(record)
+            for node in self.nodes.values():
+                node.link.hold(piece, upto=upto)
 
     # Frames
 
@@ -359,7 +368,8 @@ class Membership(Hooks):
                 log.warning(text, estate.client)
                 self.let_go(estate)
             origins = {one.origin for estate in self.estates.values() for one in estate.before}
-            self.holdings.release(origins)
+            for name in self.holdings.release(origins):
+                self.tell_held(frames.Released(name))
         wills.look(self, now)
         self.relieve()
         self.directory.wake()
