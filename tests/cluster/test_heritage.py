@@ -79,37 +79,6 @@ class Ends(Lasts):
         return True
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_that_a_session_is_over_is_told_when_it_cannot_come_back(again: bool) -> None:
-    """Its home is killed before the row of its end is on the disk, and is back with the session:
-    where its client began anew that is still known. `again`: one more of it began meanwhile.
-    """
-    world = Dying(names=("a", "b"))
-    for member in world.members.values():
-        member.directory.moves["p"] = Ends(member.broker).end_away
-    world.meet()
-    world.lasting("a", "ann", "kept")
-    rows, here = world.log("a"), world.member("b").directory
-    world.member("b").relays.end("p", "ann")
-    rows.prompt = False
-    world.carry()
-    assert ("p", "ann") not in world.member("a").broker.sessions
-    if again:
-        world.lasting("a", "ann", "other")
-        rows.sync()
-        world.carry()
-        assert here.home("p", "ann") == "a"
-        return
-    rows.prompt = True
-    back = world.restart("a")
-    back.directory.moves["p"] = Ends(back.broker).end_away
-    session = back.broker.sessions["p", "ann"]
-    back.directory.began(session, back.broker.state.sessions["p", "ann"].began)
-    world.wait(3)
-    assert ("p", "ann") not in back.broker.sessions
-    assert here.ends_before(("p", "ann")) < 0
-
-
 def test_a_session_with_what_waits_in_it_goes_on_at_the_heir() -> None:
     world = Dying()
     world.meet()

@@ -24,11 +24,11 @@ from hubbub.cluster import estates, frames, taking, wills
 from hubbub.cluster.estates import ALSO, HELD, OF, STOPPED, TOOK, Key, by_age, taken_row, took_of
 from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, kept_by, waits_in
 from hubbub.cluster.node import Node, Phantom
-from hubbub.cluster.retained import STAMP, UNSAID, own_stamp
+from hubbub.cluster.retained import NEVER, STAMP, UNSAID, Stamp, own_stamp
 from hubbub.cluster.staging import Staging
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_NAMES, CLUSTER_PIECE
-from hubbub.core.message import Message, message_of, run_of
+from hubbub.core.message import Message, run_of
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState
 from hubbub.core.state import State, adopted
@@ -70,6 +70,7 @@ class Adoption:
         self.at = at
         self.protocols = {one.name: one for one in protocols}
         self.ours: set[Key] = set()
+        self._tells = False  # something that others may not know is retained here by then
         self._of(state, messages)
 
     def _of(self, state: State, messages: dict[int, Row]) -> None:
@@ -123,6 +124,8 @@ class Adoption:
         wills.publish(broker, self.state.wills.values(), self.protocols)
         for topic, seq in self.state.retained.items():
             self._retain(topic, seq)
+        for node in membership.nodes.values():
+            node.behind = node.behind or self._tells
         broker.delays.recover()
         broker.log.together(first)
         broker.age += 1
@@ -242,15 +245,13 @@ class Adoption:
         self.staging.copied(seq, column_of(f"{DELAYED}{max(1, left)}/{topic}"))
 
     def _retain(self, topic: str, seq: int) -> None:
-        """The later one of a name stays; the others hear of it as of any that they missed."""
-        membership, row = self.membership, self.staging.rows.get(seq)
-        if row is None:
+        """The later one of a name stays; the others hear of it as of any that they missed, and so
+        do who is there here: whoever was to tell them is dead.
+        """
+        membership, message = self.membership, self.staging.read(seq)
+        if message is None:
             return
-        message = message_of(row)
-        said = (message.properties or {}).get(STAMP)
-        known = isinstance(said, list) and len(said) == 2
-        own = own_stamp(self.state, topic, row.time), self.dead
-        stamp = membership.stamps.stamp_of(message) if known else own
+        stamp = self._stamp(message)
         if stamp <= membership.stamps.of(topic):
             return
         message.properties = {**(message.properties or {}), STAMP: list(stamp)}
@@ -260,8 +261,16 @@ class Adoption:
         run.first = self.broker.log.append_run(run, 0)
         membership.stamps.keep(topic, stamp, False)
         self.broker.retained.keep(run)
-        for node in membership.nodes.values():
-            node.behind = True
+        for one in taking.passing(self.broker.route(sender, topic)).subscriptions:
+            one.session.deliver(run, one)
+        self._tells = True
+
+    def _stamp(self, message: Message) -> Stamp:
+        """Of one that was retained there."""
+        said = (message.properties or {}).get(STAMP)
+        if isinstance(said, list) and len(said) == 2:
+            return self.membership.stamps.stamp_of(message)
+        return own_stamp(self.state, message.topic, message.time), self.dead
 
     def _take_what_was_kept(self) -> Iterator[None]:
         """What was published there and had not come to an estate that was here before. How far that
@@ -278,9 +287,19 @@ class Adoption:
                 for number, seq, qos in some:
                     message = self.staging.read(seq)
                     group = session.shared.get(seq, "")
-                    take_here(self.membership, estate, origin, number, message, qos, group)
+                    stamp = self._stamp_of_kept(message, seq)
+                    take_here(
+                        self.membership, estate, origin, number, message, qos, group, stamp
+                    )  # fmt: skip
                 self._note(took_of(estate, origin), self.membership.holdings.took(estate, origin))
                 yield
+
+    def _stamp_of_kept(self, message: Message | None, seq: int) -> Stamp:
+        """As its node would have said it: retained, if nothing took its place."""
+        if message is None or self.state.retained.get(message.topic, 0) != seq:
+            return NEVER
+        self._tells = True
+        return self._stamp(message)
 
     def _resume_what_was_kept(self) -> None:
         """What it kept for estates of others is this node's to keep."""
@@ -308,14 +327,16 @@ class Adoption:
 
 def take_here(
     membership: Membership, estate: str, origin: str, number: int, message: Message | None,
-    qos: int, group: str,
+    qos: int, group: str, stamp: Stamp = NEVER,
 ) -> None:  # fmt: skip
-    """A message that was kept for an estate of this node, by a node that is this one now."""
+    """A message that was kept for an estate of this node, by a node that is this one now. `stamp`:
+    of one that is retained there.
+    """
     if message is None:
         return
     run = membership.crossing.read_back(message)
-    run.qos, run.retain = qos, False
-    said = membership.crossing.said(run)
+    run.qos, run.retain = qos, stamp != NEVER
+    said = membership.crossing.said(run, *stamp)
     said.group = name_to_wire(group)
     sender = taking.sender_of(membership, said, estates.began_by(origin))
     with contextlib.suppress(frames.Foreign):  # as when it comes from there

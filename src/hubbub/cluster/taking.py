@@ -162,7 +162,7 @@ def sender_of(
 def _route(membership: Membership, said: frames.Said, topic: str, sender: Session) -> Route:
     if not said.group:
         route = membership.broker.route(sender, topic)
-        return route if not said.again else _passing(route)
+        return route if not said.again else passing(route)
     group = membership.broker.groups.by_filter.get(name_from_wire(said.group))
     route = Route(topic, membership.broker.age)
     route.record = membership.broker.record == "all"
@@ -196,7 +196,7 @@ def _kept_for(route: Route) -> Iterator[Key]:
             yield one.session.protocol, one.session.client
 
 
-def _passing(route: Route) -> Route:
+def passing(route: Route) -> Route:
     """The same without who lasts: for them messages are kept where they are published."""
     found = Route(route.name, route.age)
     found.record = route.record

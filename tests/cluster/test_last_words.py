@@ -1,0 +1,70 @@
+"""What a node was about to say when it was killed: said by the next one, or never believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from tests.cluster.test_heritage import Dying, Ends
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_that_a_session_is_over_is_told_when_it_cannot_come_back(again: bool) -> None:
+    """Its home is killed before the row of its end is on the disk, and is back with the session:
+    where its client began anew that is still known. `again`: one more of it began meanwhile.
+    """
+    world = Dying(names=("a", "b"))
+    for member in world.members.values():
+        member.directory.moves["p"] = Ends(member.broker).end_away
+    world.meet()
+    world.lasting("a", "ann", "kept")
+    rows, here = world.log("a"), world.member("b").directory
+    world.member("b").relays.end("p", "ann")
+    rows.prompt = False
+    world.carry()
+    assert ("p", "ann") not in world.member("a").broker.sessions
+    if again:
+        world.lasting("a", "ann", "other")
+        rows.sync()
+        world.carry()
+        assert here.home("p", "ann") == "a"
+        return
+    rows.prompt = True
+    back = world.restart("a")
+    back.directory.moves["p"] = Ends(back.broker).end_away
+    session = back.broker.sessions["p", "ann"]
+    back.directory.began(session, back.broker.state.sessions["p", "ann"].began)
+    world.wait(3)
+    assert ("p", "ann") not in back.broker.sessions
+    assert here.ends_before(("p", "ann")) < 0
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_a_dead_node_retained_is_heard_by_who_is_there_at_its_heir(kept: bool) -> None:
+    """It was killed behind its disk, and before it could say so to anybody: the next one does.
+    `kept`: it kept it for a session that lasts there, too.
+    """
+    world = Dying()
+    world.meet()
+    readers = {name: world.client(name, f"r{name}") for name in "bc"}
+    for reader in readers.values():
+        reader.wish("state")
+    if kept:
+        world.lasting("b", "stays", "state")
+    world.carry()
+    writer = world.client("a", "w")
+    world.say(writer, "state", b"told", retain=True)
+    world.wait(1)
+    for engine in (world.lines("a"), world.lines("b")):
+        engine.up = False
+    world.say(writer, "state", b"kept", retain=True)
+    copy = world.kill("a")
+    world.lines("b").up = True
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.inherit("b", "a", copy)
+    world.wait(2)
+    for reader in readers.values():
+        assert reader.got == [("state", b"told"), ("state", b"kept")]
+    assert world.retained("b") == world.retained("c") == {"state": b"kept"}
+    if kept:
+        assert world.waiting("b", "stays") == [b"told", b"kept"]
