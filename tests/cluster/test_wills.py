@@ -9,16 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from hubbub.cluster import heritage, wills
+from hubbub import schema
+from hubbub.cluster import frames, heritage, wills
 from hubbub.cluster.membership import Membership
-from hubbub.cluster.node import Phantom
+from hubbub.cluster.node import Node, Phantom
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_LEFT
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.copying import MARKER, Copying
+from hubbub.schema import Row
 from tests.cluster.roaming import roaming
+from tests.cluster.test_heritage import Dying
 from tests.cluster.test_moves import member
 from tests.cluster.test_two_hubs import Pair, pair, until
 from tests.cluster.world import Lines, World
@@ -167,3 +170,60 @@ async def test_who_comes_to_another_node_is_not_said_to_be_lost(pair: Pair) -> N
                     await until(lambda: not member(a).broker.sessions.get(("mqtt", "device-1")))
                     b.publish(b"still there", "wills")
                     assert await watcher.take(1) == [b"still there"]
+
+
+@pytest.mark.parametrize("seconds", [-1, 1])
+@pytest.mark.parametrize("said", ["when it left", "when it met"])
+def test_a_will_of_before_a_start_is_not_said_if_its_client_was_elsewhere_since(
+    seconds: int, said: str
+) -> None:
+    """It was lost there, or left: what it said last is not followed by a will of before."""
+    stage, watcher = started_again(WILL, True)
+    (will,) = stage.broker.state.wills.values()
+    member = member_of(stage)
+    node = Node(member, "b", member.estate_of("b"), 1, 1, 0)
+    since = will.time + seconds
+    if said == "when it left":
+        member.take(node, frames.Came(77, "mqtt", b"ann", since))
+        member.take(node, frames.Left(77, since))
+    else:
+        member.take(node, frames.Whole(0, 78, [], [], [], [("mqtt", b"ann", since)]))
+    wills.known(member, wills.WHO_IS_WHERE)
+    stage.mqtt.wake(stage.clock.now())
+    stage.tick()
+    assert watcher.hear() == (["gone=will"] if seconds < 0 else [])
+    assert not folded(stage.log.rows).wills
+
+
+def test_who_was_away_hears_who_came_and_went_meanwhile() -> None:
+    world = World(names=("a", "b"))
+    world.meet()
+    came = world.clock.stamp()
+    one = world.client("a", "ann")
+    world.wait(1)
+    one.broker.disconnect(one, "lost")
+    world.wait(1)
+    assert world.members["b"].left == {("p", "ann"): came}
+    late = world.add("c")
+    world.meet()
+    assert late.left == {("p", "ann"): came}
+    for number in range(CLUSTER_LEFT):
+        wills.went(late, ("p", f"{number}"), 1)
+    assert len(late.left) == CLUSTER_LEFT and ("p", "ann") not in late.left
+
+
+def test_an_heir_says_no_will_of_who_was_elsewhere_since() -> None:
+    world = Dying()
+    world.meet()
+    reader = world.client("b", "r")
+    reader.wish("will/#")
+    for name in ("ann", "bob"):
+        row = Row(0, 0, schema.WILL, b"p", name.encode(), f"will/{name}".encode())
+        world.member("a").broker.change(row)
+    copy = world.dies("a")
+    gone = world.client("c", "ann")
+    world.wait(1)
+    gone.broker.disconnect(gone, "lost")
+    world.wait(1)
+    world.inherit("b", "a", copy)
+    assert [topic for topic, _ in reader.got] == ["will/bob"]

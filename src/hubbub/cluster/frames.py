@@ -85,7 +85,10 @@ class Came(Struct, array_like=True, tag=3):
 
 
 class Left(Struct, array_like=True, tag=4):
+    """It is gone; `since`: when it had come there, 0 = nobody minds."""
+
     number: Number
+    since: Time = 0
 
 
 class Holding(Struct, array_like=True):
@@ -102,7 +105,8 @@ class Holding(Struct, array_like=True):
 class Whole(Struct, array_like=True, tag=5):
     """All that holds of the node now; what is not in it is over. `number`: the hub's own.
 
-    `answers`: the question that it answers, 0 = nobody asked.
+    `answers`: the question that it answers, 0 = nobody asked. `left`: clients that were at any node
+    and are gone, and when they had come: who was away knows an earlier connection of them at most.
     """
 
     answers: int
@@ -110,6 +114,7 @@ class Whole(Struct, array_like=True, tag=5):
     clients: list[tuple[Number, str, bytes, int]]
     watches: list[bytes]
     holdings: list[Holding]
+    left: list[tuple[str, bytes, Time]] = []
 
 
 class Ask(Struct, array_like=True, tag=6):

@@ -121,7 +121,7 @@ class Adoption:
         settle(membership, self.estates)
         self._resume_what_was_kept()
         self._recall_who_is_away()
-        wills.publish(broker, self.state.wills.values(), self.protocols)
+        wills.publish(membership, self.state.wills.values(), self.protocols)
         for topic, seq in self.state.retained.items():
             self._retain(topic, seq)
         for node in membership.nodes.values():

@@ -63,6 +63,7 @@ class Membership(Hooks):
     seconds messages wait for an estate that nobody holds. `busy`: for so many seconds this one may
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
     who has what was here. `unknown`: what it is to hear before anything is due here (`wills`);
+    `left`: clients that are gone from any node, and when they had come there.
     `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
@@ -111,6 +112,7 @@ class Membership(Hooks):
         self.inner = Hooks()
         self.messages_in = self.messages_out = 0
         self._since: dict[int, int] = {}
+        self.left: dict[estates.Key, int] = {}
         self._beat_at = 0.0
         self._life = 0
         self.hearing = Hearing(self)
@@ -168,8 +170,10 @@ class Membership(Hooks):
 
     def disconnected(self, session: Session, number: int, reason: str) -> None:
         self.inner.disconnected(session, number, reason)
-        if self._since.pop(number, None) is not None:
-            self.tell_all(frames.Left(number))
+        since = self._since.pop(number, None)
+        if since is not None:
+            wills.went(self, (session.protocol, session.client), since)
+            self.tell_all(frames.Left(number, since))
 
     def entitled(self, session: Session) -> None:
         self.inner.entitled(session)
@@ -300,7 +304,8 @@ class Membership(Hooks):
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
         holdings = self.holdings.all(self.directory)
-        node.tell(frames.Whole(answers, self.number, here, watches, holdings))
+        left = [(key[0], name_to_wire(key[1]), since) for key, since in self.left.items()]
+        node.tell(frames.Whole(answers, self.number, here, watches, holdings, left))
         heritage.tell(self, node)  # behind what is here of those whose heir it is
         permits = self.permits()
         if permits is not None:
@@ -508,6 +513,9 @@ class Membership(Hooks):
             session.taken_over()
 
     def _went(self, node: Node, record: frames.Left) -> None:
+        phantom = node.clients.get(record.number)
+        if phantom is not None and record.since:
+            wills.went(self, (phantom.protocol, phantom.client), record.since)
         self._gone(node, record.number)
 
     def _gone(self, node: Node, number: int) -> None:
@@ -531,6 +539,8 @@ class Membership(Hooks):
         self._there(node, record.number, "", b"hub", 0)
         for client in record.clients:
             self._there(node, *client)
+        for protocol, wire, since in record.left:
+            wills.went(self, (protocol, name_from_wire(wire)), since)
         for name in record.watches:
             self._watches(node, frames.Watch(name, True))
         for holding in record.holdings:

@@ -6,7 +6,9 @@
 Within one hub a will is published before its client is welcomed once more. Between two nodes it
 could come only afterwards: late, and retained over what the client has said since. So a node that
 knows that a client is connected elsewhere says nothing of its former connection, whether that was
-here, with a node that is dead, or before a start. MQTT lets a hub that fails say wills later (5.0,
+here, with a node that is dead, or before a start. Nor does one that hears that the client was at
+another node since, and has gone from there: its will of then was said, or was not to be. By the
+clocks of the two, which is the best there is. MQTT lets a hub that fails say wills later (5.0,
 3.1.2.5); when it is too late it does not. Called by the membership and the runtime. No I/O.
 """
 
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.cluster.estates import Key
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_LEFT
 from hubbub.core.session import Revival, Silent, publish_wills, row_about
 from hubbub.schema import Row, name_of
 
@@ -49,16 +51,32 @@ def connected(broker: Broker, keys: Collection[Key]) -> set[Key]:
     return here.union(key for key in there if key in keys)
 
 
+def went(membership: Membership, key: Key, since: int) -> None:
+    """A client is gone from where it had come at that time; the last ones of all are remembered."""
+    left = membership.left
+    if key[1] and not membership.relays.many(key[0]):
+        since = max(since, left.pop(key, 0))
+        while len(left) >= CLUSTER_LEFT:
+            del left[next(iter(left))]
+        left[key] = since
+
+
+def stale(membership: Membership, wills: Mapping[Key, Row]) -> set[Key]:
+    """Of which of these, of before a start or of a dead node, the client was elsewhere since."""
+    left = membership.left
+    return {key for key, will in wills.items() if 0 < will.time < left.get(key, 0)}
+
+
 def key_of(will: Row) -> Key:
     return will.protocol.decode(), name_of(will.client)
 
 
 def publish(
-    broker: Broker, wills: Iterable[Row], protocols: Mapping[str, Revival]
+    membership: Membership, wills: Iterable[Row], protocols: Mapping[str, Revival]
 ) -> None:
     """Those of who is lost."""
     due = {key_of(will): will for will in wills}
-    for key in connected(broker, due.keys()):
+    for key in connected(membership.broker, due.keys()) | stale(membership, due):
         del due[key]
     publish_wills(due.values(), protocols)
 
@@ -95,7 +113,8 @@ def known(membership: Membership, what: str) -> None:
         return
     broker.undecided = False
     lasting = {key for key, one in broker.state.sessions.items() if one.will is not None}
-    for key in sorted(connected(broker, {*broker.state.wills, *lasting})):
+    found = connected(broker, {*broker.state.wills, *lasting})
+    for key in sorted(found | stale(membership, broker.state.wills)):
         session = broker.sessions.get(key)
         if session is None or not session.number:
             withdraw(broker, key)

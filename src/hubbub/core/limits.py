@@ -179,6 +179,7 @@ CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it ha
 CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read and to write
 CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of memory each
 CLUSTER_ANEW: Final = 10_000  # clients that began anew while their node was away, 300 bytes each
+CLUSTER_LEFT: Final = 10_000  # clients that went last, 300 bytes each: who was away may say a will
 CLUSTER_NAMES: Final = 1_000  # of nodes that were met, are shut out, or wait: 200 bytes each
 CLUSTER_RUN: Final = 262_144  # messages in one record, which may be empty: a read has less, 60 MiB
 CLUSTER_WAY_BYTES: Final = 256 * KIB  # of a relayed connection on their way, each direction: a read
