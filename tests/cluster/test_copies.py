@@ -37,20 +37,23 @@ class Log:
         self.last = 0
         self.said: list[tuple[Piece, int]] = []
         self.looks = 0
-        self.purged = 0
+        self.purged = self.behind = 0
 
     def put(self, piece: Piece, after: int) -> None:
         self.said.append((piece, after))
 
-    def look(self) -> None:
+    def look(self, behind: int) -> None:
         self.looks += 1
+        self.behind = behind
 
     def purge(self, before: int) -> None:
         self.purged = before
         self.held = {at: piece for at, piece in self.held.items() if at >= before}
 
     def found(self) -> Found:
-        return Found(self.last, self.held.get(self.last))
+        news = [(at, piece) for at, piece in sorted(self.held.items()) if at > self.behind]
+        first = min(self.held, default=self.last + 1)
+        return Found(self.last, self.held.get(self.last), 0, first, tuple(news))
 
     def append(self, piece: Piece) -> None:
         self.last += 1

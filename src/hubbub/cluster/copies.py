@@ -65,10 +65,25 @@ def heard(head: str, data: bytes = b"") -> Piece | None:
 
 
 class Found(NamedTuple):
-    """The last message of a stream: its number there, and what it is, None if there is none."""
+    """The end of a stream: the number of its last message, and the last piece in it, None if there
+    is none. `strange`: so many messages behind that piece nobody of us wrote. `first`: the number
+    of the first message that is there. `news`: pieces behind the message that was asked about.
+    """
 
     at: int
     last: Piece | None
+    strange: int = 0
+    first: int = 0
+    news: tuple[tuple[int, Piece], ...] = ()
+
+    @property
+    def place(self) -> int:
+        """The number of the last piece."""
+        return self.at - self.strange
+
+    def following(self, stamp: int) -> int:
+        """The life that begins behind it: they rise, whatever clocks say."""
+        return max(stamp, self.last.life + 1) if self.last is not None else stamp
 
 
 def landed(pieces: Iterable[Piece], life: int) -> int:
@@ -85,8 +100,8 @@ class Stream(Protocol):
     def put(self, piece: Piece, after: int) -> None:
         """Append it, if the last message there has the number `after`. Never waits."""
 
-    def look(self) -> None:
-        """Ask for the last message; the answer comes to `found`."""
+    def look(self, behind: int) -> None:
+        """Ask what is there behind that message; the answer comes to `found`."""
 
     def purge(self, before: int) -> None:
         """Let go of all messages before that one."""
@@ -99,6 +114,9 @@ Group = tuple[int, int, bytes | bytearray]  # its first row and its last, and al
 class Copies:
     """What of this node's log is where a quorum has it. `safe` says how far that is.
 
+    Messages that no node wrote are passed over, and `odd` is told how many; where what is needed
+    was taken away `torn` is called, to begin another life.
+
     `active`: rows are copied; before, everything here is promised by the local disk alone. `ready`:
     a checkpoint of this life is whole. `moved` is called when `safe` may say more, `deposed` when
     somebody else wrote to the stream.
@@ -106,7 +124,8 @@ class Copies:
 
     def __init__(
         self, stream: Stream, now: Callable[[], float], moved: Callable[[], None],
-        deposed: Callable[[Found], None],
+        deposed: Callable[[Found], None], odd: Callable[[int], None] = lambda count: None,
+        torn: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.active = self.ready = False
@@ -116,10 +135,11 @@ class Copies:
         self._now = now
         self._moved = moved
         self._deposed = deposed
+        self._odd = odd
+        self._torn = torn
         self._floor = 0
         self._number = 0
         self._base = 0  # the number in the stream of the last piece that is stored
-        self._begun = False  # something of this life is stored
         self._flows = False
         self._asked = 0.0
         self._heard = 0.0
@@ -197,7 +217,7 @@ class Copies:
             if self._before[1] > landed:
                 self._wait(*self._before)
         self._before = 0, 0, b""
-        self.active, self.ready, self._begun = True, False, False
+        self.active, self.ready = True, False
         self._base, self._flying = found.at, None
         self._places.clear()
         self._group_at = self._state_at = self._kept_from = 0
@@ -269,7 +289,7 @@ class Copies:
         piece = self._flying
         if piece is None or (life, number) != (piece.life, piece.number):
             return
-        now, self._begun = self._now(), True
+        now = self._now()
         # Where servers are far all that came meanwhile goes together, not half of it each time.
         far = min(2 * (now - self._heard), CLUSTER_COPY_FAR_SECONDS)
         self._patience = max(CLUSTER_COPY_PATIENCE, far)
@@ -337,22 +357,36 @@ class Copies:
     def _ask(self) -> None:
         self._flows = False
         self._asked = self._now()
-        self.stream.look()
+        self.stream.look(self._base)
 
     def found(self, found: Found) -> None:
         """What the stream holds: what is there of this life is done, the rest is sent again."""
         if self._flows or not self.life:
             return
-        last, self._heard = found.last, self._now()
-        if last is not None and last.life == self.life and last.kind != FENCE:
-            self.stored(self.life, last.number, found.at)
-        elif self._begun or found.at != self._base:
+        self._heard = self._now()
+        for at, piece in found.news:
+            if piece.kind == FENCE or piece.life > self.life:
+                self.life = 0
+                self._deposed(found._replace(last=piece, strange=found.at - at))
+                return
+        if found.at < self._base or 0 < self._kept_from < found.first:
             self.life = 0
-            self._deposed(found)
+            self._torn()
             return
+        self._pass_over(found)
         if self._flying is not None:
             self._send(self._flying)
         self._flow()
+
+    def _pass_over(self, found: Found) -> None:
+        """What is there of this life is done, whatever lies behind it."""
+        ours = [one for _, one in found.news if one.life == self.life]
+        strange = found.at - self._base - len(ours)
+        self._base = found.at
+        for piece in ours:
+            self.stored(self.life, piece.number, found.at)
+        if strange:
+            self._odd(strange)
 
     def _flow(self) -> None:
         self._flows = True

@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hubbub.cluster.copies import FENCE, LOG, Found, Piece, heard
+from hubbub.cluster.copies import FENCE, Found, Piece, heard
 from hubbub.cluster.nats import CONNECT_SECONDS, PING_SECONDS, RETRY_SECONDS, client_options
 from hubbub.config.cluster import Cluster as Settings
+from hubbub.core.limits import CLUSTER_COPY_HEADS
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -35,7 +36,7 @@ ASK_SECONDS: Final = 2.0
 MAKE_SECONDS: Final = 10.0  # a stream with three copies takes half a second; a busy cluster more
 PENDING_BYTES: Final = 16 * 1024 * 1024  # of nats-py: more than is ever in flight
 READ_SECONDS: Final = 10.0
-UNKNOWN: Final = Found(-1, None)
+FEW: Final = 8  # messages behind the last one known, which are asked for one by one
 DENIED: Final = "nats: permissions violation"  # as nats-py says it, all in small letters
 WITHOUT: Final = (10039, 10076)  # JetStream is not on, for the account or at all
 NOT_THERE: Final = (10037, 10059)  # message, stream
@@ -83,7 +84,6 @@ class JetStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
         self._looking = False
-        self._known = UNKNOWN  # the last message, as it was seen
 
     def open(self, listener: Listener) -> None:
         from nats.aio.client import Client
@@ -240,8 +240,6 @@ class JetStream:
                 log.debug("copies: piece %d: %r", number, data[:200])
                 self._listener.refused(life, number)
                 continue
-            if at > self._known.at:
-                self._known = Found(at, Piece(life, number, LOG, 0, False, b""))
             self._listener.stored(life, number, at)
 
     def _stored_at(self, data: bytes) -> int:
@@ -251,15 +249,22 @@ class JetStream:
             return 0
         return int(said.get("seq", 0))
 
-    def look(self) -> None:
+    def look(self, behind: int) -> None:
         if self.up and not self._looking:
             self._looking = True
-            self._run(self._look())
+            self._run(self._look(behind))
 
-    async def _look(self) -> None:
-        assert self._listener is not None
+    async def _look(self, behind: int) -> None:
+        assert self._listener is not None and self._client is not None
         try:
-            found = self._known = await self.last(self.name, self._known)
+            try:
+                found = await self._behind(behind)
+            except Refused as error:
+                if error.code not in NOT_THERE:
+                    raise
+                log.error("copies: the stream %s was deleted on the servers", self.name)
+                await self._make(self._client)
+                found = await self._behind(behind)
         except Exception as error:  # nobody leads: Copies asks again
             log.debug("copies: %s", error or type(error).__name__)
             return
@@ -287,17 +292,39 @@ class JetStream:
 
     # Reading a stream, the own or that of another node
 
-    async def last(self, stream: str, known: Found = UNKNOWN) -> Found:
-        """Its last message, which need not be read if it is known. Refused if there is no such
+    async def last(self, stream: str) -> Found:
+        """The last piece in it, whatever others have put behind it. Refused if there is no such
         stream.
         """
-        found = await self._ask(f"STREAM.INFO.{stream}", {})
-        at = int(found["state"]["last_seq"])
-        if at == known.at:
-            return known
-        if not found["state"]["messages"]:
-            return Found(at, None)
-        return Found(at, (await self._get(stream, at))[1])
+        state = (await self._ask(f"STREAM.INFO.{stream}", {}))["state"]
+        at, first = int(state["last_seq"]), int(state["first_seq"])
+        if not state["messages"]:
+            return Found(at, None, 0, first)
+        piece = (await self._get(stream, at))[1]
+        if piece is not None:
+            return Found(at, piece, 0, first)
+        log.warning("copies: the last message of the stream %s is one that no node wrote", stream)
+        node = stream.removeprefix(stream_of(self.settings.group, ""))
+        heads = await self.read(node, at, heads=True, behind=max(0, at - CLUSTER_COPY_HEADS))
+        heads = heads or await self.read(node, at, heads=True)
+        if not heads:
+            return Found(at, None, 0, first)
+        place = heads[-1][0]
+        return Found(at, (await self._get(stream, place))[1], at - place, first)
+
+    async def _behind(self, behind: int) -> Found:
+        """What is in this node's stream behind that message."""
+        state = (await self._ask(f"STREAM.INFO.{self.name}", {}))["state"]
+        at, first = int(state["last_seq"]), int(state["first_seq"])
+        if at <= behind:
+            return Found(at, None, 0, first)
+        if at - behind > FEW:
+            news = await self.read(self.settings.name, at, heads=True, behind=behind)
+        else:
+            there = range(max(first, behind + 1), at + 1)
+            found = dict([await self._get(self.name, one) for one in there])
+            news = [(one, piece) for one, piece in found.items() if piece is not None]
+        return Found(at, news[-1][1] if news else None, 0, first, tuple(news))
 
     async def _get(self, stream: str, at: int) -> tuple[int, Piece | None]:
         """The message of that number, or the next one there is."""

@@ -60,7 +60,9 @@ class Copying:
         self.journal = journal
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
-        self.copies = Copies(self.stream, now, self._moved, self._deposed)
+        self.copies = Copies(
+            self.stream, now, self._moved, self._deposed, self._is_odd, self._is_torn
+        )  # fmt: skip
         self._let_go = let_go
         self._marker = journal.directory.path / MARKER
         self._marked = self.lived = self._marker.exists()
@@ -148,7 +150,7 @@ class Copying:
                 found = await self._newest()
                 self.lived = self.lived or found.last is not None
                 if found.last is not None and found.last.kind == FENCE:
-                    if found.at > self._gave_up:
+                    if found.place > self._gave_up:
                         self._give_up(found)
                     await self._landed()
                 elif at := heritage.awaited(self.membership):
@@ -175,6 +177,12 @@ class Copying:
             return found
         begin = max(0, found.at - CLUSTER_COPY_HEADS)
         heads = await self.stream.read(name, found.at, heads=True, behind=begin)
+        fences = [one for one, piece in heads if piece.kind == FENCE]
+        if fences and fences[-1] > self._stopped():  # what is behind it is no life of this node
+            place = fences[-1]
+            return found._replace(
+                last=await self.stream.message(name, place), strange=found.at - place
+            )  # fmt: skip
         upto, here = landed((one for _, one in heads), found.last.life), self._found_upto
         if 0 < here >= upto:
             return found
@@ -185,7 +193,8 @@ class Copying:
         )  # fmt: skip
         self.is_own_heir = True
         author = estates.named(name, found.at + 1)  # as which this node answers for it
-        await self.stream.fence(name, found.at, self.broker.clock.stamp(), author)
+        life = found.following(self.broker.clock.stamp())
+        await self.stream.fence(name, found.at, life, author)
         return await self.stream.last(self.stream.name)  # or another node was first
 
     async def _landed(self) -> None:
@@ -199,7 +208,7 @@ class Copying:
         journal = self.journal
         files = Files(journal.directory, journal.on_disk)
         self._upto = files.snapshot.upto
-        life = max(self.broker.clock.stamp(), found.last.life + 1 if found.last else 0)
+        life = found.following(self.broker.clock.stamp())
         self.copies.begin(life, found, journal.on_disk, files.log(), files.snapshot.parts())
 
     def _moved(self) -> None:
@@ -215,6 +224,22 @@ class Copying:
         self._give_up(found)
         self._beginning = asyncio.create_task(self._begin())
 
+    def _is_odd(self, count: int) -> None:
+        """Whoever may write to the stream can put anything there; what it says is nobody's."""
+        log.debug("copies: passed over %d messages", count)
+        self.membership.hearing.refuse(f"messages in the stream {self.stream.name} of no node")
+
+    def _is_torn(self) -> None:
+        """It was purged, or deleted and made anew: a checkpoint goes there as at first."""
+        log.error("copies: what was in %s is gone; all is copied again", self.stream.name)
+        self.copies.hold(self.journal.durable)
+        self._found_upto = self.journal.on_disk
+        self._beginning = asyncio.create_task(self._begin())
+
+    def _stopped(self) -> int:
+        """Which stop of its stream this node knows of."""
+        return max(self._gave_up, self.broker.state.taken.get(estates.STOPPED, 0))
+
     def _give_up(self, found: Found) -> None:
         """What was this node's is its heir's. What is left begins anew behind the fence; before it
         nothing goes until the heir says that it has it.
@@ -224,10 +249,10 @@ class Copying:
         if estates.began_by(author) != self.membership.name:
             log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
-        self._gave_up = found.at
-        self._wait_for_heir(found.at)
+        self._gave_up = found.place
+        self._wait_for_heir(found.place)
         heritage.discard_promises(self.broker, self.membership)
-        heritage.let_go(self.broker, self.membership, self.protocols, found.at)
+        heritage.let_go(self.broker, self.membership, self.protocols, found.place)
 
     def _wait_for_heir(self, at: int) -> None:
         self.fenced_at = at

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import estates, heritage
-from hubbub.cluster.copies import FENCE, LOG, STATE
+from hubbub.cluster.copies import FENCE, LOG, STATE, Found
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import (
@@ -141,9 +141,10 @@ class Heirs:
         here = self.membership
         for name in names:
             if self._unmet_until and (here.waits(name) or not here.met(name)):
-                at, last = await self.stream.last(self.stream.stream_of(name))
+                found = await self.stream.last(self.stream.stream_of(name))
+                last = found.last
                 stopped = last is not None and last.kind == FENCE
-                if last is not None and not (stopped and at <= self._answered(name)):
+                if last is not None and not (stopped and found.place <= self._answered(name)):
                     return
         self._unmet_until = 0.0
 
@@ -168,10 +169,10 @@ class Heirs:
         found = await self.stream.last(self.stream.stream_of(name))
         if found.last is None:
             return
-        at = found.at
+        at = found.place
         if found.last.kind != FENCE:
             # One that was back, and whose heir is not known: first what was before that.
-            at = await self._unanswered(name, at) or await self._fence(name, at)
+            at = await self._unanswered(name, found.at) or await self._fence(name, found)
         if at:
             await self._answer(name, at)
 
@@ -194,10 +195,10 @@ class Heirs:
         """Up to which message of its stream what a node had is known to be at its heir."""
         return self.membership.inherited.get(name, 0)
 
-    async def _fence(self, name: str, after: int) -> int:
-        log.warning("node %r is dead: stopping its stream behind message %d", name, after)
-        estate = self.membership.holdings.own
-        return await self.stream.fence(name, after, self.broker.clock.stamp(), estate)
+    async def _fence(self, name: str, found: Found) -> int:
+        log.warning("node %r is dead: stopping its stream behind message %d", name, found.at)
+        estate, life = self.membership.holdings.own, found.following(self.broker.clock.stamp())
+        return await self.stream.fence(name, found.at, life, estate)
 
     # Stops, each answered by whom it is for
 
@@ -354,9 +355,12 @@ def copy_of(pieces: Sequence[Numbered]) -> Copy | None:
     """What the newest life with a whole checkpoint leads to; None if there is none."""
     lives: dict[int, dict[str, list[tuple[int, bytes]]]] = {}
     parts: dict[tuple[int, str], bytearray] = {}
+    newest = -1, -1
     for _, piece in pieces:
-        if piece.kind == FENCE:
+        # Lives and numbers rise: what is not later was put there by somebody else, a second time.
+        if piece.kind == FENCE or (piece.life, piece.number) <= newest:
             continue
+        newest = piece.life, piece.number
         data = parts.setdefault((piece.life, piece.kind), bytearray())
         data += piece.data
         if not piece.more:
