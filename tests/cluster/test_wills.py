@@ -187,7 +187,8 @@ def test_a_will_of_before_a_start_is_not_said_if_its_client_was_elsewhere_since(
         member.take(node, frames.Came(77, "mqtt", b"ann", since))
         member.take(node, frames.Left(77, since))
     else:
-        member.take(node, frames.Whole(0, 78, [], [], [], [("mqtt", b"ann", since)]))
+        whole = frames.Whole(0, 78, [], [], [], [("mqtt", b"ann", since)])
+        list(member.hearing.safely_take(node, whole))
     wills.known(member, wills.WHO_IS_WHERE)
     stage.mqtt.wake(stage.clock.now())
     stage.tick()

@@ -15,7 +15,7 @@ nobody began anew. Called by the membership. No I/O.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames, wills
@@ -166,12 +166,21 @@ class Directory:
             self.there.get(estate, {}).pop(key, None)
             self._anew.pop(key, None)
 
-    def whole(self, node: Node, estate: str, sessions: Iterable[tuple[str, bytes, int]]) -> None:
-        """All of it that last there now."""
+    def whole(
+        self, node: Node, estate: str, sessions: Iterable[tuple[str, bytes, int]]
+    ) -> Iterator[None]:
+        """All of it that last there now. Those of before stay until that is known: others, who may
+        be served meanwhile, could begin a session that is there.
+        """
         self.until.pop(estate, None)
-        self.there[estate] = {}
+        before = set(self.there.get(estate, ()))
         for protocol, wire, since in sessions:
+            before.discard((protocol, name_from_wire(wire)))
             self.lasts(node, estate, protocol, wire, since)
+            yield
+        there = self.there.setdefault(estate, {})
+        for key in before:
+            there.pop(key, None)
 
     def anew(self, node: Node, record: frames.Anew) -> None:
         key = record.protocol, name_from_wire(record.client)

@@ -1,5 +1,8 @@
 """Frames of other nodes, in order and each once; what is wrong with them is said and counted.
 
+What one says may be work for seconds: a run of very many messages, all that holds of a node with
+very many clients. It goes on in turns, as what clients ask for does; what comes meanwhile waits.
+
     bytes → a frame → of which life of which node → its records, one by one → what was kept: noted
 
 A frame may be held on its way, lost, repeated, foreign or damaged, of a node whose clock is far
@@ -9,18 +12,26 @@ off, or that does not know yet that another one has what it had. Owned by the me
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
 from hubbub.cluster.named import Named
 from hubbub.cluster.node import Node
-from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_DEAD_SECONDS
+from hubbub.core.limits import (
+    CLUSTER_CLOCK_SECONDS,
+    CLUSTER_DEAD_SECONDS,
+    CLUSTER_UNHEARD_BYTES,
+)
+from hubbub.core.turns import Stint
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
 LOST: Final = "frames lost between nodes"
 REFUSED: Final = "frames refused between nodes"
+DONE: Final = object()
 REASONS: Final = 100  # that are remembered; with names in them there are any number
 
 log = logging.getLogger("hubbub.cluster")
@@ -37,25 +48,72 @@ class Hearing:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self._strange = Named[float]()
+        self._unheard: deque[bytes] = deque()
+        self._unheard_bytes = 0
+        self._going: Iterator[None] | None = None
+        self._stint = Stint(membership.broker.clock)
         self._said: dict[str, float] = {}
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
-        if self.membership.excluded:
+        if self._unheard_bytes > CLUSTER_UNHEARD_BYTES:
+            return  # it is missing, as if it were lost on the way
+        self._unheard.append(data)
+        self._unheard_bytes += len(data)
+        if self._going is None:
+            self._work()
+
+    def is_behind(self) -> bool:
+        """Whether frames wait that came: who is silent may have said something."""
+        return self._going is not None
+
+    def _work(self) -> None:
+        """A turn of hearing, oldest first."""
+        self._stint = Stint(self.broker.clock)
+        while self._going is not None or self._unheard:
+            if self._going is None:
+                data = self._unheard.popleft()
+                self._unheard_bytes -= len(data)
+                self._going = self._heard(data)
+            try:
+                over = next(self._going, DONE) is DONE
+            except BaseException:
+                self._going = None
+                raise
+            if not over:
+                self.broker.later(self._work)
+                return
+            self._going = None
+
+    def _heard(self, data: bytes) -> Iterator[None]:
+        """What a frame says; each time that a turn is over it goes on in the next one."""
+        membership = self.membership
+        if membership.excluded:
             return
         try:
             frame = frames.opened(data)
-            if frame.node == self.membership.name:
+            if frame.node == membership.name:
                 self._namesake(frame)
                 return
-            node, first = self._from(frame), self.broker.log.position + 1
+            node = self._from(frame)
             if node is not None:
-                for record in frame.records:
-                    self.safely_take(node, record)
-                node.acknowledge(first)
+                yield from self._said_by(node, frame.records)
         except frames.Foreign as error:
             self.refuse(str(error))
             self._strange[frames.name_in(data)] = self.broker.clock.now()
+
+    def _said_by(self, node: Node, records: Iterable[frames.Record]) -> Iterator[None]:
+        """What was kept is noted before each pause, with the messages."""
+        first = self.broker.log.position + 1
+        for record in records:
+            for _ in self.safely_take(node, record):
+                if self._stint.over():
+                    node.acknowledge(first)
+                    yield
+                    first = self.broker.log.position + 1
+                    if self.membership.nodes.get(node.name) is not node:
+                        return  # it is gone meanwhile
+        node.acknowledge(first)
 
     def lives(self, name: str) -> bool:
         """Whether there is such a node, known or shut out: another version, a clock that is wrong.
@@ -65,10 +123,13 @@ class Hearing:
         there = heard is not None and self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
         return there or name in self.membership.nodes
 
-    def safely_take(self, node: Node, record: frames.Record) -> None:
-        """One bad record takes no other one with it."""
+    def safely_take(self, node: Node, record: frames.Record) -> Iterator[None]:
+        """One record, in short pieces. A bad one takes no other one with it."""
         try:
-            self.membership.take(node, record)
+            pieces = self.membership.take(node, record)
+            if pieces is not None:
+                yield from pieces
+            yield
         except frames.Foreign as error:
             self.refuse(str(error))
         except Exception as error:  # of a shape that no node sends

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import astuple
@@ -363,7 +363,8 @@ class Membership(Hooks):
         if self.excluded:
             return
         for node in list(self.nodes.values()):
-            if now - node.heard > CLUSTER_DEAD_SECONDS + node.busy:
+            silent = now - node.heard > CLUSTER_DEAD_SECONDS + node.busy
+            if silent and not self.hearing.is_behind():
                 self.forget(node, f"silent for {CLUSTER_DEAD_SECONDS:g} s")
         if now >= self._beat_at:
             self._beat_at = now + CLUSTER_BEAT_SECONDS
@@ -415,8 +416,9 @@ class Membership(Hooks):
 
     # What nodes say
 
-    def take(self, node: Node, record: frames.Record) -> None:
-        _TAKES[type(record)](self, node, record)
+    def take(self, node: Node, record: frames.Record) -> Iterator[None] | None:
+        """What takes long is done piece by piece."""
+        return _TAKES[type(record)](self, node, record)
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
         node.version, node.place, node.busy = record.version, record.place, record.busy
@@ -527,18 +529,17 @@ class Membership(Hooks):
         self.broker.observers.left(number)
         self.inner.disconnected(phantom, number, "")
 
-    def _all_of_it(self, node: Node, record: frames.Whole) -> None:
-        if record.answers == node.asking:
-            node.asking = 0
+    def _all_of_it(self, node: Node, record: frames.Whole) -> Iterator[None]:
         clients = {number: (protocol, name) for number, protocol, name, _ in record.clients}
         clients[record.number] = "", b"hub"
         for number, phantom in list(node.clients.items()):
             if clients.get(number) != (phantom.protocol, name_to_wire(phantom.client)):
                 self._gone(node, number)
-        node.number_there = record.number
+                yield
         self._there(node, record.number, "", b"hub", 0)
         for client in record.clients:
             self._there(node, *client)
+            yield
         for protocol, wire, since in record.left:
             wills.went(self, (protocol, name_from_wire(wire)), since)
         for name in record.watches:
@@ -546,16 +547,23 @@ class Membership(Hooks):
         for holding in record.holdings:
             estate = self._holds(node, holding.estate, holding.generation)
             if estate is not None:
-                self._all_of_estate(node, estate, holding)
+                yield from self._all_of_estate(node, estate, holding)
         self.broker.age += 1
+        node.number_there = record.number
+        if record.answers == node.asking:
+            node.asking = 0
 
-    def _all_of_estate(self, node: Node, estate: Estate, holding: frames.Holding) -> None:
+    def _all_of_estate(
+        self, node: Node, estate: Estate, holding: frames.Holding
+    ) -> Iterator[None]:
         wants = {(name_from_wire(name), literal): kept for name, literal, kept in holding.wants}
         for key in set(estate.wants) - set(wants):
             estate.leaves(key)
+            yield
         for key, kept in wants.items():
             estate.want(key, kept)
-        self.directory.whole(node, estate.client, holding.lasts)
+            yield
+        yield from self.directory.whole(node, estate.client, holding.lasts)
 
     def _asked(self, node: Node, record: frames.Ask) -> None:
         self._tell_whole(node, record.question)
@@ -574,7 +582,7 @@ class Membership(Hooks):
         log.warning("node %r ends every connection of the cluster", node.name)
         self.shut(record.text)
 
-    def _part(self, node: Node, record: frames.Part) -> None:
+    def _part(self, node: Node, record: frames.Part) -> Iterator[None] | None:
         node.parts += record.data
         if len(node.parts) > CLUSTER_RECORD_BYTES:
             node.parts.clear()
@@ -585,7 +593,8 @@ class Membership(Hooks):
             inner = frames.whole(data)
             if isinstance(inner, frames.Part):
                 raise frames.Foreign("a part within a part")
-            self.take(node, inner)
+            return self.take(node, inner)
+        return None
 
     # Counts of all nodes
 
@@ -622,7 +631,7 @@ class Membership(Hooks):
         return report(self)
 
 
-_TAKES: Final[dict[type, Callable[[Membership, Node, Any], None]]] = {
+_TAKES: Final[dict[type, Callable[[Membership, Node, Any], Iterator[None] | None]]] = {
     frames.Beat: Membership._beats,
     frames.Wants: Membership._wanted,
     frames.Leaves: Membership._left_alone,

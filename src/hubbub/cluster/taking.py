@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from hubbub.cluster import frames
 from hubbub.cluster.estates import Key
 from hubbub.cluster.keeping import lasts
 from hubbub.cluster.node import Node, Phantom, messages_of
-from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, LINK_CHOKED
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, CLUSTER_SLICE, LINK_CHOKED
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
@@ -32,12 +34,32 @@ STAYS: Final = (*REFUSED, QUEUE)
 NOBODY: Final[Mapping[int, Phantom]] = {}
 
 
-def live(membership: Membership, node: Node, said: frames.Said) -> None:
+def live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None]:
     """What a node said to whoever is there, for nobody's journal; or what is retained there."""
     if said.again and not said.group and not node.settled():
         node.missed = True  # what is on its way there may be newer
         return
-    say(membership, said, sender_of(membership, said, node.name, node.clients))
+    for some in _slices(said):
+        say(membership, some, sender_of(membership, some, node.name, node.clients))
+        yield
+
+
+def _slices(said: frames.Said) -> Iterator[frames.Said]:
+    """A long run as short ones; but for one that is retained, of which one message stays."""
+    if said.count <= CLUSTER_SLICE or said.retain:
+        yield said
+        return
+    check(said)
+    step = len(said.payloads) // said.count
+    for at in range(0, said.count, CLUSTER_SLICE):
+        end = min(at + CLUSTER_SLICE, said.count)
+        payloads, rests = said.payloads[at * step : end * step], said.rests[at:end]
+        yield replace(said, payloads=payloads, rests=rests, count=end - at)
+
+
+def check(said: frames.Said) -> None:
+    if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
+        raise frames.Foreign(f"{said.count} messages that are not so many")
 
 
 def say(
@@ -49,8 +71,7 @@ def say(
         topic = f"{CLIENT}{membership.broker.itself.number}"
     if topic.startswith(REFUSED) or topic in membership.broker.controls or not is_text(topic):
         raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
-    if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
-        raise frames.Foreign(f"{said.count} messages that are not so many")
+    check(said)
     if said.group:
         said.retain = False  # it is kept by what goes to all nodes
     if said.retain and not _keeps(membership, said, topic):
