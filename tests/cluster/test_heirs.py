@@ -89,6 +89,37 @@ async def flow(hub: RunningHub, topic: str, qos: int, acked: set[bytes], name: s
                 await asyncio.sleep(0.01)
 
 
+async def test_who_starts_alone_lets_sessions_begin_that_are_at_nobody_who_is_away(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    """It is no heir for half a minute: the other one may be on its way back."""
+    a, b = await asyncio.to_thread(pair, hubs)
+    async with connect(b.url("mqtt"), client_id="at-b", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    await asyncio.sleep(1.0)
+    for hub in (a, b):
+        hub.process.kill()
+        hub.process.wait()
+    shutil.rmtree(hubs.root / "a" / "data")  # nor does its journal say who was at b
+    a = await asyncio.to_thread(hubs.hub, "a")
+    began = time.monotonic()
+    while True:
+        try:
+            async with connect(a.url("mqtt"), client_id="new", clean=False, reconnect=False):
+                break
+        except HubbubError as error:
+            assert "away" in str(error) or "has not taken over" in str(error), error
+            assert time.monotonic() - began < 20
+            await asyncio.sleep(0.2)
+    with pytest.raises(HubbubError, match="'b'"):
+        async with connect(a.url("mqtt"), client_id="at-b", clean=False, reconnect=False):
+            pass
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"meanwhile", qos=1)
+    b = await asyncio.to_thread(hubs.hub, "b")
+    assert await read(b, "at-b") == [b"meanwhile"]
+
+
 async def test_sessions_queues_and_delayed_messages_of_a_killed_node_go_on_at_another(
     hubs: Hubs, quorum: Quorum
 ) -> None:

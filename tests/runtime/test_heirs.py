@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from hubbub.cluster import frames
-from hubbub.cluster.copies import FENCE, Found, Piece
+from hubbub.cluster import frames, wills
+from hubbub.cluster.copies import FENCE, LOG, Found, Piece
 from hubbub.cluster.stops import Numbered, Stop, decisive, is_ours
 from hubbub.core.limits import (
     CLUSTER_ADOPT_SECONDS,
     CLUSTER_DEAD_SECONDS,
     CLUSTER_HEIR_SECONDS,
 )
+from hubbub.journal.copied import Copy
 from hubbub.runtime.heirs import Heirs
+from tests.cluster.test_heritage import Dying
 from tests.cluster.world import World
 
 COPYING: Any = SimpleNamespace(stream=None)
@@ -96,6 +99,53 @@ async def test_no_session_begins_that_may_be_at_a_node_which_is_away() -> None:
     world.clock.seconds += 61
     again.wake()
     assert not member.broker.unmet, "not for ever"
+
+
+class Away(Servers):
+    """Node b is away; its copy says what it has."""
+
+    async def last(self, stream: str) -> Found:
+        return Found(5, Piece(1, 5, LOG, 9, False, b""))
+
+    async def read(self, node: str, upto: int, heads: bool = False) -> list[Numbered]:
+        self.read_at.append(upto)
+        stop = [(3, Piece(1, 1, FENCE, 0, False, b"c"))] if self.stopped else []
+        return [*stop, (5, Piece(1, 5, LOG, 9, False, b""))]
+
+    stopped = False
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopped: bool) -> None:
+    world, servers = Dying(names=("a", "b")), Away()
+    servers.stopped = stopped
+    world.meet()
+    world.lasting("b", "ann", "kept")
+    world.member("b").broker.queues.named("jobs")
+    state = world.kill("b")[0]
+    del world.members["a"]
+    member = world.add("a")
+    member.directory.moves["p"] = lambda client: True
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True
+    )
+    heirs = Heirs(member, copying, [], lambda: None)
+    heirs._fold = AsyncMock(return_value=Copy(state, {}, 0))  # type: ignore[method-assign]
+    member.unknown.add(wills.WHO_IS_WHERE)
+    await heirs._meet(["b"])
+    assert servers.read_at == [], "it may be there, and slow"
+    member.unknown.clear()
+    await heirs._meet(["b"])
+    heirs._again = world.clock.now() + 1
+    heirs.wake()
+    assert bool(member.broker.unmet) == stopped
+    if stopped:
+        return
+    assert member.directory.home("p", "ann") == "b"
+    assert member.directory.home("p", "bob") == ""
+    assert member.directory.home("queue", "$queue/jobs") == "b"
+    world.say(world.client("a", "w"), "kept", b"meanwhile")
+    assert world.kept("a", "b") == 1
 
 
 @pytest.mark.parametrize("how", ["clock", "version"])

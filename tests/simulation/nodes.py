@@ -79,7 +79,8 @@ class Streams:
     """What the servers have: of each dead hub all that its own disk had, whenever it was stopped.
 
     Each stop is a thousand messages behind the one before it; a hub that is back is at `BACK`
-    behind its last one. `fails`: whether reading does just now, as without a leader.
+    behind its last one. `fails`: whether reading does just now, as without a leader; `sure`: it
+    does not, and what is there since the last stop is read, too.
     """
 
     BACK = 500
@@ -88,6 +89,7 @@ class Streams:
         self.root = root
         self.chance = chance
         self.fails = 0.0
+        self.sure = False
         self.held: dict[str, list[Numbered]] = {}
         self.stopped: dict[str, int] = {}
         self.back: set[str] = set()
@@ -128,9 +130,14 @@ class Streams:
         return at
 
     async def read(self, name: str, upto: int, heads: bool = False) -> list[Numbered]:
-        if not heads and self.chance.random() < self.fails:
+        if not (heads or self.sure) and self.chance.random() < self.fails:
             raise TimeoutError
-        return [one for one in self.held.get(name, ()) if one[0] <= upto]
+        held = [*self.held.get(name, ())]
+        if self.sure and not self.stop_behind(name):  # its disk has more since its last stop
+            base = self.base(name)
+            pieces = pieces_of(self.root / name, base)
+            held += enumerate(pieces, base - len(pieces) + 1)
+        return [one for one in held if one[0] <= upto]
 
 
 class _Pause:
@@ -147,6 +154,7 @@ class SimulatedHeirs(Heirs):
 
     def __init__(self, hub: ClusterHub, is_dead: Callable[[str], bool], rows: int) -> None:
         super().__init__(hub.here, cast(Any, hub), hub.protocols, hub.schedule)
+        self.streams = hub.streams
         self.dead = is_dead
         self.rows = rows
         self.adoptions: list[tuple[str, int]] = []
@@ -154,6 +162,14 @@ class SimulatedHeirs(Heirs):
 
     def _is_dead(self, name: str) -> bool:
         return self.dead(name) and name not in self.membership.nodes
+
+    async def _recalls(self, name: str, found: Found) -> bool:
+        """Always: reads that may fail are those of heirs, in the order that seeds know."""
+        self.streams.sure = True
+        try:
+            return await super()._recalls(name, found)
+        finally:
+            self.streams.sure = False
 
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return copy_of(pieces)

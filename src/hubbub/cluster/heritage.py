@@ -32,7 +32,7 @@ from hubbub.core.message import Message, run_of
 from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState
 from hubbub.core.state import State, adopted
-from hubbub.core.topics import DELAYED, delayed_topic
+from hubbub.core.topics import DELAYED, SHARE, delayed_topic
 from hubbub.schema import Row, column_of, name_of, name_to_wire
 
 if TYPE_CHECKING:
@@ -323,6 +323,35 @@ class Adoption:
             names = [name for name, (qos, _) in session.subscriptions.items() if qos]
             wants = [(name_to_wire(one), membership.is_literal(one), True) for one in names]
             membership.remember(frames.Holding(estate, 0, wants, []))
+
+
+def remember_away(membership: Membership, name: str, state: State) -> None:
+    """What a node has that is away, as its copy says: what lasts there begins nowhere else, and
+    what that wants is kept for it.
+    """
+    of, own = dict(estates.members(state)), estates.own(state, name)
+    directory = membership.directory
+    holdings = {one: frames.Holding(one, 0, [], []) for one in (own, *estates.held(state))}
+    for session in state.sessions.values():
+        if session.protocol in directory.moves:
+            names = [one for one, (qos, _) in session.subscriptions.items() if qos]
+            key = session.protocol, session.client
+            _has(membership, holdings[of.get(key, own)], key, session.began, names)
+    for queue in state.queues.values():
+        key = queue.protocol, queue.client
+        _has(membership, holdings[of.get(key, own)], key, queue.began, queue.bindings)
+    for estate, holding in holdings.items():
+        if estate not in membership.holdings.held and not directory.is_held(estate):
+            membership.remember(holding)
+
+
+def _has(
+    membership: Membership, holding: frames.Holding, key: Key, since: int, names: Iterable[str]
+) -> None:
+    holding.lasts.append((key[0], name_to_wire(key[1]), since))
+    for name in names:
+        if not name.startswith(taking.STAYS) or name.startswith(SHARE):
+            holding.wants.append((name_to_wire(name), membership.is_literal(name), True))
 
 
 def take_here(

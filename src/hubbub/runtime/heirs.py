@@ -8,7 +8,7 @@ died before it had adopted is answered by the author's own heir (`cluster.stops`
 dead node is back and has let go. The node calls `wake`.
 
 Who was just started does not know which sessions are at a node that is away: until each one with a
-stream was met, or has an heir, none that lasts begins here.
+stream was met, or has an heir, or its copy was read, none that lasts begins here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from hubbub.cluster import estates, heritage
+from hubbub.cluster import estates, heritage, wills
 from hubbub.cluster.copies import FENCE, LOG, STATE, Found
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
@@ -84,6 +84,7 @@ class Heirs:
         self._seen: set[str] = set()
         self._missing: dict[str, float] = {}
         self._known: dict[str, Known] = {}
+        self._recalled: dict[str, int] = {}
         self._again = 0.0
         self._unmet_until = self.broker.clock.now() + UNMET_SECONDS
         self._looking: asyncio.Task[None] | None = None
@@ -137,16 +138,39 @@ class Heirs:
         return [name for name in await self.stream.nodes() if name != self.membership.name]
 
     async def _meet(self, names: Iterable[str]) -> None:
-        """Whether each one has said what is there, or is known to have an heir."""
+        """Whether each one, or its copy, has said what is there, or it is known to have an heir."""
         here = self.membership
         for name in names:
             if self._unmet_until and (here.waits(name) or not here.met(name)):
                 found = await self.stream.last(self.stream.stream_of(name))
                 last = found.last
                 stopped = last is not None and last.kind == FENCE
-                if last is not None and not (stopped and found.place <= self._answered(name)):
+                if last is None or (stopped and found.place <= self._answered(name)):
+                    continue
+                if stopped or not await self._recalls(name, found):
                     return
         self._unmet_until = 0.0
+
+    async def _recalls(self, name: str, found: Found) -> bool:
+        """Whether what a node has that is away is known from its copy. Who is there would have said
+        so by now; who comes back meets this one before anything begins there.
+        """
+        here = self.membership
+        if self._recalled.get(name) == found.at:
+            return True
+        if here.waits(name) or wills.WHO_IS_WHERE in here.unknown:
+            return False
+        try:
+            if await self._unanswered(name, found.at):
+                return False  # what was before a stop may be anywhere
+            copy = await self._fold(await self.stream.read(name, found.at))
+        except Exception as error:  # others may be looked at all the same
+            log.info("what node %r has cannot be read: %s", name, error or type(error).__name__)
+            return False
+        if copy is not None and not here.hearing.lives(name):
+            self._recalled[name] = found.at
+            heritage.remember_away(here, name, copy.state)
+        return name in self._recalled
 
     async def _look_at(self, name: str) -> None:
         if at := self.membership.waits(name):
