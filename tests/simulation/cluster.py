@@ -86,7 +86,7 @@ class ClusterWorld:
 
     all_names: tuple[str, ...] = NAMES
     skew = SKEW
-    rounds = 800  # at the end: some are not heard for a minute (`cluster.buried`)
+    rounds = 400  # at the end
     unexpected: tuple[str, ...] = UNEXPECTED
 
     def __init__(self, seed: int, root: Path, steps: int = STEPS, verbose: bool = False) -> None:

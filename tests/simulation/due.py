@@ -5,14 +5,18 @@ A will is published once if its client was lost, and not by a hub that knows tha
 connected again; what a client retains after it has come again stays. A delayed message comes, of
 QoS 2 once, and not before its time; one that has expired is not sent any more. Who begins anew
 gets nothing that was acknowledged before from a session of before. In half of the schedules no
-clock is wrong: times are looked at closely there.
+clock is wrong: times are looked at closely there. Seeds from `WIPED` on: who is back may have
+another disk, and is the heir of its own copy.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from hubbub.cluster import estates
 from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.heritage import GONE
 from hubbub.cluster.node import Node
@@ -27,6 +31,7 @@ from tests.simulation.hub import SimulatedNode, Wire
 from tests.simulation.nodes import ClusterHub
 
 DUE: Final = 1_000_000
+WIPED: Final = 2_000_000
 APART: Final = 30  # rounds at the end in which those are away who come again
 AFTERWARDS: Final = 120  # rounds at the end in which nothing may come any more
 LATE: Final = 3.0  # seconds in which the disk may not have what is being sent
@@ -323,6 +328,9 @@ class DueWorld(ClusterWorld):
 
     def __init__(self, seed: int, root: Path, verbose: bool = False) -> None:
         self.final = False
+        self.wipes = 0.3 if seed >= WIPED else 0.0
+        self.wiped: set[str] = set()
+        self.copied: list[bytes] = []  # what disks had that were lost
         self.skew = SKEW if seed // 2 % 2 else 0
         super().__init__(seed, root, verbose=verbose)
 
@@ -371,7 +379,37 @@ class DueWorld(ClusterWorld):
         known = all(self._knows(hub, self.leaver.name) for hub in self.hubs.values())
         return known and all(one.subscribed for one in listeners) and bool(self.fresh.estate)
 
+    def must_be_safe(self, payload: bytes, topic: str) -> None:
+        if not any(payload in one for one in self.copied):
+            super().must_be_safe(payload, topic)
+
+    def _start(self, name: str) -> None:
+        if self.wipes and name in self.lost and self.turns.random() < self.wipes:
+            self._wipe(name)
+        super()._start(name)
+
+    def _wipe(self, name: str) -> None:
+        """Its disk is another one. What it had is in its copy, which it stops itself, if nobody
+        else was first.
+        """
+        streams = self.streams
+        if not streams.stop_behind(name):
+            at = streams.stopped.get(name, 0) + 1000
+            fence = streams.fence(name, streams.base(name), self.wall, estates.named(name, at))
+            with contextlib.suppress(StopIteration):
+                fence.send(None)
+        self.copied += (one.read_bytes() for one in (self.root / name).rglob("*.rows"))
+        shutil.rmtree(self.root / name)
+        self.wiped.add(name)
+        self.note(f"{name} has lost its disk")
+
     def door(self, client: Hopper) -> ClusterHub | None:
+        """It hears nobody before it has what it had."""
+        hub = self._door(client)
+        waits = hub is not None and hub.here.name in self.wiped and hub.fenced_at
+        return None if waits else hub
+
+    def _door(self, client: Hopper) -> ClusterHub | None:
         hubs = list(self.hubs.values())
         if client is self.leaver and client.clean and not self.leaver.left:
             doors = [hub for hub in hubs if self._knows(hub, client.name)]

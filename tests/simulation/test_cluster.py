@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.cluster import DEAD, ClusterWorld
 from tests.simulation.crowd import CrowdWorld
-from tests.simulation.due import DUE, DueWorld
+from tests.simulation.due import DUE, WIPED, DueWorld
 from tests.simulation.nodes import SkewedClock
 from tests.simulation.test_simulation import MEMORY
 
@@ -72,6 +72,23 @@ OVERDUE = (1000004, 1000005, 1000012, 1000020, 1000028, 1000038, 1000097, 100009
 
 def test_a_few_schedules_of_what_is_due() -> None:
     for seed in OVERDUE:
+        run(seed)
+
+
+# Hubs that lose their disks: what one that is away wants was not known from a copy, if something
+# was kept for it, or if it was met and died before it had said so.
+WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000157)
+
+
+def test_a_few_schedules_of_disks_that_are_lost() -> None:
+    for seed in WIPED_OUT:
+        run(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(WIPED, WIPED + 1_000, 100))
+def test_a_thousand_schedules_of_disks_that_are_lost(first: int) -> None:
+    for seed in range(first, first + 100):
         run(seed)
 
 

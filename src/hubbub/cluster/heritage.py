@@ -313,14 +313,18 @@ class Adoption:
 
     def _recall_who_is_away(self) -> None:
         """For whom it kept messages, and of whom this node has not heard: it lost its journal, and
-        they are away. What they want they can tell nobody now.
+        they are away, or were met and have not said what they want.
         """
         membership = self.membership
         for session in kept_in(self.state):
             estate, origin = estate_and_origin(session.client)
-            if origin or estate in membership.holdings.held or estate in membership.estates:
+            if origin or estate in membership.holdings.held or membership.knows(estate):
                 continue
             names = [name for name, (qos, _) in session.subscriptions.items() if qos]
+            if estate in membership.estates:
+                for name in names:
+                    membership.estates[estate].want((name, membership.is_literal(name)), True)
+                continue
             wants = [(name_to_wire(one), membership.is_literal(one), True) for one in names]
             membership.remember(frames.Holding(estate, 0, wants, []))
 

@@ -323,6 +323,15 @@ class Membership(Hooks):
             del self.estates[holding.estate]
         self.directory.remember(holding.estate, holding.lasts)
 
+    def knows(self, name: str) -> bool:
+        """Whether it is known what that estate wants: from whoever holds it, or this journal. There
+        may be one without that: nothing but what was kept for it came here.
+        """
+        estate = self.estates.get(name)
+        if estate is None or estate.wants:
+            return estate is not None
+        return estate.holder is not None and estate.holder.number_there > 0
+
     def permit(self, permits: frames.Permits) -> None:
         """Permissions were changed here."""
         self.tell_all(permits)
