@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -30,17 +31,19 @@ def python(hub: RunningHub, code: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def service(hub: RunningHub) -> Iterator[None]:
-    [code] = blocks("service")
-    with python(hub, code) as process:
+def services(hub: RunningHub) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        running = [stack.enter_context(python(hub, code)) for code in blocks("service")]
         yield
-        process.kill()
+        for process in running:
+            process.kill()
 
 
-def test_in_python(hub: RunningHub, service: None) -> None:
+def test_in_python(hub: RunningHub, services: None) -> None:
     expected = (
         "b'HELLO'\nnobody answered from nobody within 0.5 s\n",
         "b'HELLO'\n['upper']\n",
+        "nobody sells coffee\n",
     )
     for code, printed in zip(blocks("caller"), expected, strict=True):
         with python(hub, code) as caller:

@@ -55,5 +55,13 @@ class Refused(HubbubError):
     """A hub said no to a client of ours: credentials, permission, limit, or it is shutting down."""
 
 
+class CallFailed(Refused):
+    """A call was answered with an error: the service failed, or no service can take the request.
+
+    A handler that raises it says its text to the caller; of any other error the caller hears the
+    name of its class.
+    """
+
+
 class CallTimeout(HubbubError):
     """A call was not answered in time. The request may still be answered later."""

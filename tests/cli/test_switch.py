@@ -270,14 +270,14 @@ def test_one_program_run_for_each_request(hub: RunningHub, tmp_path: Path) -> No
         assert [reply[1] for reply in replies] == ["n0", "n1", "n2", "n3"]
         assert len({reply[0] for reply in replies}) == 4
         assert max(map(int, (tmp_path / "seen").read_text().split())) == 2
-        late = run(hub, "call", "work", "--body", "bad\n", "--timeout", "1.5")
-        assert (late.returncode, late.stdout) == (1, "")
-        assert late.stderr == "hubbub: nobody answered from work within 1.5 s\n"
+        bad = run(hub, "call", "work", "--body", "bad\n")
+        assert (bad.returncode, bad.stdout) == (1, "")
+        assert bad.stderr == "hubbub: the handler failed: ProgramFailed\n"
         service.send_signal(signal.SIGINT)
         _, said = service.communicate(timeout=30)
         assert service.returncode == 0
         assert said == (
-            f"hubbub: request work:4 was not answered and stays: {program} ended with code 1\n"
+            f"hubbub: request work:4 was answered with an error: {program} ended with code 1\n"
         )
 
 
@@ -294,6 +294,8 @@ def test_answers_that_are_typed(hub: RunningHub) -> None:
             person.stdin.close()  # nobody answers any more
             run(hub, "call", "talk", "--body", "really?", "--timeout", "1")
             assert person.wait(30) == 0
+            assert person.stderr is not None
+            assert "nobody answers any more; the request stays in talk" in person.stderr.read()
     assert "really?" in run(hub, "diagnostics").stdout
 
 

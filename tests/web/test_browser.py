@@ -247,15 +247,17 @@ async def test_calls_between_two_pages(open_page: OpenPage) -> None:
         number = await asked.run("""
             await hub.serve("sums", ([a, b]) => a + b, { type: "json" });
             await hub.serve("self", async (text, { topic }) => `${text} to ${topic}`);
-            await hub.serve("broken", () => { throw new Error("on purpose"); });
+            await hub.serve("broken", () => { throw new TypeError("on purpose"); });
             return hub.etid;
         """)
         assert await asking.run("return hub.call('sums', [20, 1], { type: 'json' })") == 21
         assert await asking.run("return hub.call(a, 'hello')", number) == "hello to self"
         many = "Promise.all(Array.from({ length: 30 }, (_, n) => hub.call(a, `${n}`)))"
         assert await asking.run(f"return {many}", number) == [f"{n} to self" for n in range(30)]
+        with pytest.raises(PageError, match="the handler failed: TypeError"):
+            await asking.run("return hub.call('broken', '')")
         with pytest.raises(PageError, match="no answer within 100 ms"):
-            await asking.run("return hub.call('broken', '', { timeout: 100 })")
+            await asking.run("return hub.call('nobody', '', { timeout: 100 })")
         with pytest.raises(PageError, match="JSON"):
             await asking.run("return hub.call(a, 'x', { type: 'json' })", number)
 

@@ -15,6 +15,7 @@ from hubbub.cli.sub import TIMED_OUT
 from hubbub.cli.target import Target, takes_target
 from hubbub.client import run
 from hubbub.client.mqtt import Message, MqttClient
+from hubbub.client.mqtt.message import answer_in
 from hubbub.errors import CallTimeout, SettingError
 from hubbub.terminal import say
 
@@ -102,6 +103,6 @@ async def _listen(
     try:
         async with asyncio.timeout(seconds):
             await client.publish(topic, request, qos, **options)
-            return await anext(client.messages())
+            return answer_in(await anext(client.messages()))
     except TimeoutError:
         raise CallTimeout(f"no response on {response_topic} within {seconds:g} s") from None

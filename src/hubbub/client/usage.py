@@ -13,7 +13,9 @@ from __future__ import annotations
 from json import JSONEncoder
 from typing import Final
 
-from hubbub.errors import HubbubError
+from hubbub.errors import CallFailed, HubbubError
+
+ERROR: Final = "error"  # the sub-topic of an answer that says why there is none
 
 Payload = bytes | bytearray | memoryview | str
 
@@ -45,6 +47,18 @@ def payload_of(payload: Payload, json: object = NOTHING) -> bytes:
         f"a payload is bytes or str, got {type(payload).__name__} {payload!r:.40}: "
         f"json={payload!r:.40} sends it as JSON"
     )
+
+
+def failure(error: Exception) -> bytes:
+    """What who asked is told of a handler that failed: a stranger, so nothing of its insides."""
+    if isinstance(error, CallFailed):
+        return str(error).encode()
+    return f"the handler failed: {type(error).__name__}".encode()
+
+
+def failed(payload: bytes) -> CallFailed:
+    """The error that an answer with this payload is."""
+    return CallFailed(payload.decode(errors="replace") or "the service said that it failed")
 
 
 def must_be_entered(entered: bool, name: str) -> None:

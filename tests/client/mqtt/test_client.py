@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.client.mqtt import Message, Will, connect, tls_context
-from hubbub.errors import Refused, SettingError
+from hubbub.errors import CallFailed, CallTimeout, Refused, SettingError
 from tests.certificates import Authority
 from tests.client import mosquitto
 from tests.process import RunningHub
@@ -211,8 +211,10 @@ async def test_calls_and_services(url: str) -> None:
             *(client.call("svc/upper", f"call {number}") for number in range(50))
         )
         assert [one.payload for one in replies] == [b"CALL %d" % number for number in range(50)]
-        with pytest.raises(Exception, match="no reply"):
-            await client.call("svc/upper", b"fail", timeout=0.2)
+        with pytest.raises(CallFailed, match="^the handler failed: ValueError$"):
+            await client.call("svc/upper", b"fail", timeout=10)
+        with pytest.raises(CallTimeout, match="no reply"):
+            await client.call("svc/nobody", b"", timeout=0.2)
         serving.cancel()
 
 

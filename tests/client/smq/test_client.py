@@ -16,7 +16,7 @@ import hubbub
 from hubbub.client import blocking
 from hubbub.client.smq import SmqClient, SmqMessage, connect
 from hubbub.client.smq.client import CONCURRENT
-from hubbub.errors import CallTimeout, Refused, SettingError
+from hubbub.errors import CallFailed, CallTimeout, Refused, SettingError
 from hubbub.protocols.smq import codec
 from hubbub.runtime.node import Node
 from tests.certificates import Authority
@@ -526,22 +526,25 @@ async def test_an_answer_has_the_subtopic_of_its_request_with_or_without_a_name(
         task.cancel()
 
 
-async def test_a_handler_that_fails_leaves_its_request_in_the_queue(
-    hub: Node, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("topic", ["$queue/lamp", "lamp", "self"])
+async def test_a_handler_that_fails_is_an_answer(
+    hub: Node, caplog: pytest.LogCaptureFixture, topic: str
 ) -> None:
     def fails(message: SmqMessage) -> bytes:
         raise LookupError("no such lamp")
 
-    async with connect(url(hub)) as caller:
-        async with connect(url(hub)) as service:
-            task = asyncio.create_task(service.serve("$queue/lamp", fails))
-            call = asyncio.create_task(caller.call("$queue/lamp", b"on"))
-            await until(lambda: "no such lamp" in caplog.text)
-            task.cancel()
-        async with connect(url(hub)) as service:
-            task = asyncio.create_task(service.serve("$queue/lamp", lambda message: b"lit"))
-            assert (await call).payload == b"lit"
-            task.cancel()
+    async with connect(url(hub)) as caller, connect(url(hub)) as service:
+        task = asyncio.create_task(service.serve(topic, fails))
+        await service.create("x")
+        to = service.number if topic == "self" else topic
+        for _ in range(2):
+            with pytest.raises(CallFailed, match="^the handler failed: LookupError$"):
+                await caller.call(to, b"on")
+        assert "no such lamp" in caplog.text
+        with pytest.raises(CallFailed):
+            await caller.call(to, b"on", subtopic="switch")
+        assert b"LookupError" in (await caller.call(to, b"on", subtopic="error")).payload
+        task.cancel()
 
 
 async def test_at_most_so_many_requests_are_worked_on(hub: Node) -> None:

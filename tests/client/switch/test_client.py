@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+import hubbub
 import hubbub.client
 from hubbub.auth.passwords import add_user
 from hubbub.client import blocking
 from hubbub.client.switch import Handler, SwitchClient, connect
 from hubbub.config.settings import Journal, Listener, Settings, Tls
-from hubbub.errors import CallTimeout, Refused, SettingError
+from hubbub.errors import CallFailed, CallTimeout, Refused, SettingError
 from hubbub.runtime.node import Node
 from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
@@ -96,18 +97,56 @@ async def test_a_request_waits_for_its_service(shared: RunningHub) -> None:
             await until_empty(client, "later")  # the first one was answered too, for nobody
 
 
-async def test_a_failing_handler_leaves_its_request(shared: RunningHub) -> None:
-    async def fussy(request: bytes) -> bytes:
-        if request == b"bad":
-            raise ValueError("I do not like it")
-        return b"fine"
+async def fussy(request: bytes) -> bytes:
+    if request == b"bad":
+        raise ValueError("I do not like it")
+    if request == b"unknown":
+        raise CallFailed("there is no such thing")
+    return b"fine"
 
+
+async def test_a_failing_handler_is_an_answer(shared: RunningHub) -> None:
+    """Of what asks for no answer nobody can be told: it stays."""
     async with connect(shared.url("switch")) as client, served(client, "fussy", fussy):
-        bad = asyncio.create_task(client.call("fussy", b"bad", timeout=0.5))
+        with pytest.raises(CallFailed, match="^the handler failed: ValueError$"):
+            await client.call("fussy", b"bad", timeout=10)
+        with pytest.raises(CallFailed, match="^there is no such thing$"):
+            await client.call("fussy", b"unknown", timeout=10)
         assert await client.call("fussy", b"good", timeout=10) == b"fine"
-        with pytest.raises(CallTimeout):
-            await bad
+        await until_empty(client, "fussy")
+        await client.send("fussy", b"bad")
+        assert await client.call("fussy", b"good", timeout=10) == b"fine"
         assert len(await contents(client, "fussy")) == 1
+
+
+async def test_a_failure_reaches_who_asked_in_another_protocol(shared: RunningHub) -> None:
+    service, device, phone = (
+        connect(shared.url("switch")), hubbub.smq(shared.url("smq")),
+        hubbub.mqtt(shared.url("mqtt")),
+    )  # fmt: skip
+    why = "^the handler failed: ValueError$"
+    async with service as answers, device as smq, phone as mqtt, served(answers, "mixed up", fussy):
+        for call in (smq.call, mqtt.call):
+            with pytest.raises(CallFailed, match=why):
+                await call("$queue/mixed up", b"bad", timeout=10)
+            assert (await call("$queue/mixed up", b"good", timeout=10)).payload == b"fine"
+
+
+@pytest.mark.parametrize("scheme", ["smq", "mqtt"])
+async def test_a_failure_in_another_protocol_reaches_us(shared: RunningHub, scheme: str) -> None:
+    async def handler(message: Any) -> bytes:
+        return await fussy(message.payload)
+
+    name = f"of {scheme}"
+    async with (
+        hubbub.connect(shared.url(scheme)) as service,
+        connect(shared.url("switch")) as client,
+    ):
+        task = asyncio.create_task(service.serve(f"$queue/{name}", handler))
+        with pytest.raises(CallFailed, match="^the handler failed: ValueError$"):
+            await client.call(name, b"bad", timeout=10)
+        assert await client.call(name, b"good", timeout=10) == b"fine"
+        task.cancel()
 
 
 async def test_concurrent_requests_do_not_wait_for_each_other(shared: RunningHub) -> None:

@@ -134,7 +134,8 @@ async def _serve_by_hand(hub: SwitchClient, name: str) -> None:
             return await by_hand(request)
         except EOFError as error:
             ended.set()
-            raise HubbubError(str(error)) from None
+            say(f"hubbub: {error}; the request stays in {name}", stream=sys.stderr)
+            raise asyncio.CancelledError from None  # an error would be an answer
 
     serving = asyncio.ensure_future(hub.serve(name, answer))
     waiting = asyncio.ensure_future(ended.wait())

@@ -12,6 +12,10 @@ from hubbub.errors import HubbubError
 from hubbub.terminal import say
 
 
+class ProgramFailed(HubbubError):
+    """A program that should have answered ended with an error."""
+
+
 def is_text(payload: bytes) -> bool:
     """Whether a terminal can show it and a last line end means nothing."""
     try:
@@ -41,7 +45,7 @@ async def by_program(program: str, request: bytes) -> bytes:
         if process.returncode is None:
             process.kill()
     if process.returncode:
-        raise HubbubError(f"{program} ended with code {process.returncode}")
+        raise ProgramFailed(f"{program} ended with code {process.returncode}")
     return reply.removesuffix(b"\n") if is_text(reply) else reply
 
 

@@ -24,13 +24,13 @@ from hubbub.client.inbox import Inbox
 from hubbub.client.mqtt import packets
 from hubbub.client.mqtt.buffer import Buffer
 from hubbub.client.mqtt.connection import ALIASES, Connection
-from hubbub.client.mqtt.message import Limits, Message, Will
+from hubbub.client.mqtt.message import FAILED, Limits, Message, User, Will, answer_in
 from hubbub.client.mqtt.packets import Exchange, Opening, Options, Refusal
 from hubbub.client.mqtt.sayable import check_message, checked_filter, checked_qos, checked_topic
 from hubbub.client.mqtt.session import Arrival, Session
 from hubbub.client.mqtt.subscriptions import Callback, Subscription, Subscriptions
 from hubbub.client.mqtt.transport import open_transport
-from hubbub.client.usage import NOTHING, Payload, must_be_entered, payload_of
+from hubbub.client.usage import NOTHING, Payload, failure, must_be_entered, payload_of
 from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import specification
@@ -455,8 +455,8 @@ class MqttClient:
     ) -> Message:
         """Publish a request and return the reply. MQTT 5 only (4.10).
 
-        CallTimeout if none comes within `timeout` seconds (None: it waits for ever). The others are
-        those of `publish`.
+        CallTimeout if none comes within `timeout` seconds (None: it waits for ever), CallFailed if
+        the answer is that the service failed. The others are those of `publish`.
         """
         correlation = next(self._numbers).to_bytes(8, "big")
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -469,7 +469,7 @@ class MqttClient:
                     topic, payload, qos, json=json, content_type=content_type, user=user,
                     response_topic=key[0], correlation=correlation, expiry=expiry, text=text,
                 )  # fmt: skip
-                return await reply
+                return answer_in(await reply)
         except TimeoutError:
             raise CallTimeout(f"no reply from {topic} within {timeout:g} s") from None
         finally:
@@ -494,7 +494,9 @@ class MqttClient:
     async def serve(self, topic_filter: str, handler: Handler, qos: int = 1) -> None:
         """Answer requests with what `handler(message)`, plain or async, returns. MQTT 5 only.
 
-        Runs until it is cancelled or the client closed. A handler that fails sends no reply.
+        Runs until it is cancelled or the client closed. A handler that fails is logged, and is the
+        answer: the caller's call raises CallFailed, with the name of the error's class, or with
+        the text of a CallFailed that the handler raised.
         """
         places = asyncio.Semaphore(CONCURRENT)
         async with asyncio.TaskGroup() as tasks:
@@ -519,13 +521,19 @@ class MqttClient:
             raise self._error
 
     async def _answer(self, handler: Handler, request: Message) -> None:
+        user: User = ()
         try:
             result = handler(request)
-            reply = await result if isawaitable(result) else result
+            reply = payload_of(await result if isawaitable(result) else result)
+        except Exception as error:
+            log.exception("a request to %s failed", request.topic)
+            reply, user = failure(error), (FAILED,)
+        try:
             if request.response_topic:
                 await self.publish(
-                    request.response_topic, reply, request.qos, correlation=request.correlation
-                )
+                    request.response_topic, reply, request.qos,
+                    correlation=request.correlation, user=user,
+                )  # fmt: skip
         except Exception:
             log.exception("a request to %s was not answered", request.topic)
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from hubbub.client.usage import ERROR, failed
+
 AT_MOST_ONCE: Final = 0
 AT_LEAST_ONCE: Final = 1
 EXACTLY_ONCE: Final = 2
 
 User = tuple[tuple[str, str], ...]
+
+# The user property by which an answer says that it is an error; it is a sub-topic to SMQ.
+FAILED: Final = ("smq-subtopic", ERROR)
 
 
 class Message(NamedTuple):
@@ -34,6 +39,13 @@ class Message(NamedTuple):
     def plain(self) -> bool:
         """Whether it says nothing that only MQTT 5 can say."""
         return self[4:10] == _PLAIN
+
+
+def answer_in(message: Message) -> Message:
+    """An answer as it is; CallFailed if it says why there is none."""
+    if FAILED in message.user:
+        raise failed(message.payload)
+    return message
 
 
 _PLAIN: Final = Message("", b"")[4:10]

@@ -6,9 +6,12 @@ SMQ carries no correlation; who asked is all that an answer says. Made and kept 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from hubbub.client.smq.connection import Connection
 from hubbub.client.smq.message import SmqMessage
+from hubbub.client.usage import ERROR, failed
+from hubbub.errors import Refused
 from hubbub.protocols.smq import codec
 
 
@@ -31,11 +34,16 @@ class Caller:
         self._asked = to if isinstance(to, int) else 0
         tid = to if isinstance(to, int) else await self._number(codec.CREATE, to)
         subtid = await self._number(codec.CREATESUB, subtopic) if subtopic else 0
+        with contextlib.suppress(Refused):  # then an error is an answer like any other
+            await self._number(codec.CREATESUB, ERROR)
         connection.write(codec.message(codec.PUBLISH, tid, connection.number, subtid, rest=payload))
         await asyncio.wait((self._reply, connection.over), return_when="FIRST_COMPLETED")
         if not self._reply.done():
             raise connection.over.result() or ConnectionError("the SMQ client was closed")
-        return self._reply.result()
+        reply = self._reply.result()
+        if reply.subtopic == ERROR != subtopic:  # answers have the sub-topic of their request
+            raise failed(reply.payload)
+        return reply
 
     async def _number(self, kind: int, name: str) -> int:
         number = self._numbers.get((kind, name))

@@ -23,7 +23,7 @@ from hubbub.client.inbox import Inbox
 from hubbub.client.smq.calls import Caller
 from hubbub.client.smq.connection import Connection, Credentials
 from hubbub.client.smq.message import SmqMessage
-from hubbub.client.usage import NOTHING, Payload, must_be_entered, payload_of
+from hubbub.client.usage import ERROR, NOTHING, Payload, failure, must_be_entered, payload_of
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.smq import codec
 
@@ -414,7 +414,7 @@ class SmqClient:
         A reply is what is published to the number that asked; of a client asked by its number,
         what that client publishes. SMQ has no other correlation, so each open call asks with a
         number, and a connection, of its own. CallTimeout after `timeout` seconds: what comes
-        later finds nobody.
+        later finds nobody. CallFailed if the answer is that the service failed.
         """
         data = payload_of(payload, json)
         if isinstance(to, str) and to.startswith(QUEUE):
@@ -448,8 +448,9 @@ class SmqClient:
         """Answer what comes to a topic or queue, up to 100 requests at a time, until cancelled.
 
         The reply of `handler(message)`, plain or async, goes to the sender under the sub-topic of
-        the request. A handler that fails is logged, and its request stays unanswered: a queue
-        gives it to another service when this client has gone.
+        the request. A handler that fails is logged, and is the answer, under the sub-topic
+        `error`: the caller's call raises CallFailed, with the name of the error's class, or with
+        the text of a CallFailed that the handler raised.
         """
         slots = asyncio.Semaphore(CONCURRENT)
         working: set[asyncio.Task[None]] = set()
@@ -471,10 +472,15 @@ class SmqClient:
                 await self.unsubscribe(topic)
 
     async def _answer(self, handler: Handler, message: SmqMessage) -> None:
+        subtopic: str | int = message.subtid
         try:
             result = handler(message)
-            reply = await result if isawaitable(result) else result
-            await self.publish(message.sender, reply, message.subtid)
+            reply = payload_of(await result if isawaitable(result) else result)
+        except Exception as error:
+            log.exception("a request to %s failed", message.topic)
+            reply, subtopic = failure(error), ERROR
+        try:
+            await self.publish(message.sender, reply, subtopic)
         except Exception:
             log.exception("a request to %s was not answered", message.topic)
 

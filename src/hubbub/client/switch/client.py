@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
 from hubbub.client.switch.channel import Address, Channel
-from hubbub.client.switch.service import Handler, Service
-from hubbub.client.usage import NOTHING, Payload, payload_of
+from hubbub.client.switch.service import Handler, Reply, Service
+from hubbub.client.usage import NOTHING, Payload, failed, payload_of
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Delivery, Wanted
@@ -146,8 +146,8 @@ class SwitchClient:
         `body` is bytes or text (TypeError for a number), or `json` is sent as JSON.
 
         The queue begins if nobody serves it yet. The request stays in it after a time-out. A
-        hub that goes away and comes back does not end the call. Refused if the hub says that
-        the request is too large for all who serve it.
+        hub that goes away and comes back does not end the call. CallFailed if the service
+        failed, or if the request is too large for all who serve it.
         """
         data = payload_of(body, json)
         try:
@@ -223,31 +223,38 @@ class SwitchClient:
     async def serve(self, queue: str, handler: Handler, concurrent: int = 1) -> None:
         """Answer what comes into the queue, until cancelled.
 
-        The reply is sent, then the request acknowledged. If the handler fails that is logged
-        and the request stays, to be seen in the diagnostics and tried again by the next one who
-        serves. At most `concurrent` requests are worked on at a time.
+        The reply is sent, then the request acknowledged. If the handler fails that is logged,
+        and is the answer: the caller's call raises CallFailed, with the name of the error's class,
+        or with the text of a CallFailed that the handler raised. What asks for no reply stays in
+        the queue then, to be seen in the diagnostics and tried again by the next one who serves.
+        At most `concurrent` requests are worked on at a time.
         """
         if concurrent < 1:
             raise SettingError(f"expected concurrent to be 1 or more, got {concurrent}")
         channel = Channel(self._address, self._login, codec.target("persistent", queue))
-        service = Service(channel, handler, concurrent, self.respond)
+        service = Service(channel, handler, concurrent, self._respond)
         try:
             await self._consume(channel, queue, service.take)
         finally:
             service.cancel()
 
     async def respond(
-        self, request: Delivery, reply: Payload = b"", *, json: object = NOTHING
-    ) -> None:
+        self, request: Delivery, reply: Payload = b"", *, json: object = NOTHING,
+        error: bool = False,
+    ) -> None:  # fmt: skip
         """Answer a request that a transfer brought, then acknowledge it.
 
-        After an OSError take the request again before you answer: the hub may be another one.
+        `error`: the reply says why there is none; the call raises CallFailed with it. After an
+        OSError take the request again before you answer: the hub may be another one.
         """
-        data = payload_of(reply, json)
+        await self._respond(request, Reply(payload_of(reply, json), error))
+
+    async def _respond(self, request: Delivery, reply: Reply) -> None:
         queue, number = request.queue, str(request.number)
         if request.reply_to:
             target = codec.target("response", request.reply_to, queue, number)
-            await self._requests.ask("POST", target, data)
+            # A switch that does not know `error` takes it for a reply, as the original says it.
+            await self._requests.ask("POST", target + "?error=1" * reply.error, reply.payload)
         await self._requests.ask("GET", codec.target("ack", queue, number))
 
     async def _consume(
@@ -400,9 +407,9 @@ class SwitchClient:
 
 
 def _reply_of(delivery: Delivery) -> bytes:
-    """What was answered; Refused if that is why there is no answer."""
+    """What was answered; CallFailed if that is why there is no answer."""
     if delivery.error:
-        raise Refused(delivery.payload.decode(errors="replace"))
+        raise failed(delivery.payload)
     return delivery.payload
 
 

@@ -5,6 +5,9 @@
                           ▼
                         kept ─▶ taken again: respond; other payload: work; never again: forget
 
+A handler that fails is an answer too, which says so. Only of what asks for none nobody could be
+told: it stays in the queue.
+
 An answer is sent only on the word of the hub that it still has this very request. A hub without a
 journal counts from 0 after a restart, and an id from before would hit another request.
 """
@@ -15,14 +18,24 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from hubbub.client.switch.channel import Channel
-from hubbub.client.usage import Payload, payload_of
-from hubbub.errors import HubbubError
+from hubbub.client.usage import Payload, failure, payload_of
+from hubbub.errors import CallFailed, HubbubError
 from hubbub.protocols.switch.codec import Delivery
 
 Handler = Callable[[bytes], Payload | Awaitable[Payload]]
-Respond = Callable[[Delivery, bytes], Awaitable[None]]
+
+
+class Reply(NamedTuple):
+    """What is answered; `error`: it says why there is no answer."""
+
+    payload: bytes
+    error: bool = False
+
+
+Respond = Callable[[Delivery, Reply], Awaitable[None]]
 
 log = logging.getLogger("hubbub.client.switch")
 
@@ -39,7 +52,7 @@ class Service:
         self._slots = asyncio.Semaphore(concurrent)
         self._tasks: set[asyncio.Task[None]] = set()
         self._working: dict[int, Delivery] = {}
-        self._kept: dict[int, tuple[Delivery, bytes]] = {}
+        self._kept: dict[int, tuple[Delivery, Reply]] = {}
 
     async def take(self, request: Delivery) -> None:
         """Begin with a request when there is room, then wait for room again.
@@ -67,29 +80,46 @@ class Service:
             task.cancel()
 
     async def _work(self, request: Delivery) -> None:
-        name = f"{request.queue}:{request.number}"
         try:
             reply = await self._reply(request)
-            await self._send(request, reply)
+            if reply is not None:
+                await self._send(request, reply)
         except HubbubError as error:
-            log.error("request %s was not answered and stays: %s", name, error)
+            log.error("request %s was not answered and stays: %s", _name(request), error)
         except Exception:
-            log.exception("request %s was not answered and stays", name)
+            log.exception("request %s was not answered and stays", _name(request))
         finally:
             if self._working.get(request.number) is request:
                 del self._working[request.number]
 
-    async def _reply(self, request: Delivery) -> bytes:
+    async def _reply(self, request: Delivery) -> Reply | None:
+        """None: there is nobody to be told that the handler failed."""
         kept = self._kept.pop(request.number, None)
         self._kept = {n: kept for n, kept in self._kept.items() if n > request.number}  # in order
         if kept is not None and kept[0] == request:
             return kept[1]
-        result = self._handler(request.payload)
-        return payload_of(await result if inspect.isawaitable(result) else result)
+        try:
+            result = self._handler(request.payload)
+            return Reply(payload_of(await result if inspect.isawaitable(result) else result))
+        except Exception as error:
+            _log_failure(request, error)
+            return Reply(failure(error), error=True) if request.reply_to else None
 
-    async def _send(self, request: Delivery, reply: bytes) -> None:
+    async def _send(self, request: Delivery, reply: Reply) -> None:
         try:
             await self._respond(request, reply)
         except OSError as error:
             self._kept[request.number] = (request, reply)
             self._channel.close(ConnectionResetError(f"an answer was not sent: {error}"))
+
+
+def _name(request: Delivery) -> str:
+    return f"{request.queue}:{request.number}"
+
+
+def _log_failure(request: Delivery, error: Exception) -> None:
+    """A traceback is for errors that nobody raised on purpose."""
+    became = "was answered with an error" if request.reply_to else "was not answered and stays"
+    trace = None if isinstance(error, HubbubError) else error
+    level = logging.INFO if isinstance(error, CallFailed) else logging.ERROR
+    log.log(level, "request %s %s: %s", _name(request), became, error, exc_info=trace)

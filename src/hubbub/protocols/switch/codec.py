@@ -5,7 +5,8 @@ Dialect C, which the programs of today speak; A is what differs from it in `read
     GET  /login/TOKEN                     who I am; nearly everything else needs it
     GET  /persistent/QUEUE, /transient/QUEUE, /destroy/QUEUE
     POST /request/QUEUE/REPLYTO           body = payload  ->  [["QUEUE",0]], or [] if no such queue
-    POST /response/QUEUE/ORIGIN/ID        the answer to message ID of queue ORIGIN
+    POST /response/QUEUE/ORIGIN/ID        the answer to message ID of queue ORIGIN; ?error=1: it
+                                          says why there is none
     POST /transfer                        {"from":"3","timeout":30.0,"queues":["q"]}
         -> {"messages":[[["q",4],{"payload":"..","kind":["Request","replies"]}]],"next":"4"}
     GET  /ack/QUEUE/ID
@@ -13,7 +14,7 @@ Dialect C, which the programs of today speak; A is what differs from it in `read
 The names are %-encoded segments. JSON strings carry bytes: what is above 0x7f stands there as it
 is, UTF-8 or not, so payloads travel unchanged. `POST /create`, `/publish`, `/bind` and `/unbind`
 are ours, and so are `max` in a transfer, `deliveries` in messages of queues with leases, and
-`error` in an answer.
+`error` in and of an answer.
 The connection reads and answers with this module, our client asks with it. No state, no I/O.
 """
 

@@ -19,7 +19,7 @@ from hubbub.core.limits import QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
 from hubbub.core.message import ASIDE, Message
 from hubbub.core.queue import PLAIN, Queue
-from hubbub.core.replies import asker_of
+from hubbub.core.replies import ERROR, asker_of
 from hubbub.core.rights import (
     CALL,
     CONFIGURE,
@@ -234,19 +234,21 @@ def send_request(shared: Shared, session: Visitor, call: Call, request: Request)
 def send_response(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     name, origin = call.arguments[:2]
     number = codec.integer(call.arguments[2])
-    return respond(shared, session, name, origin, number, request.body)
+    subtopic = ERROR if call.query.get("error") == "1" else ""
+    return respond(shared, session, name, origin, number, request.body, subtopic)
 
 
 def respond(
-    shared: Shared, session: Visitor, name: str, origin: str, number: int, payload: bytes
-) -> Answer:
+    shared: Shared, session: Visitor, name: str, origin: str, number: int, payload: bytes,
+    subtopic: str = "",
+) -> Answer:  # fmt: skip
     """An answer goes where its request said, which need not be a queue."""
     broker, address = shared.broker, QUEUE + name
     request = _request(broker, origin, number)
     asked = request if request is not None and shown(request.reply_to, number) == name else None
     if asked is None and name.startswith(ALIAS):
         return Answer(codec.NOT_SENT)  # its request was answered or is gone
-    message = Message("", payload, qos=1, properties={"answers": [origin, number]})
+    message = Message("", payload, 1, subtopic=subtopic, properties={"answers": [origin, number]})
     serves = may_answer = False
     if asked is not None:
         address, message.correlation = asked.reply_to, asked.correlation

@@ -69,6 +69,9 @@ export class Refused extends Error {
   readonly code: number;
 }
 
+/** A call was answered with an error; thrown by a handler it says its text to who asked. */
+export class CallFailed extends Error {}
+
 export class Client extends EventTarget {
   constructor(url: string | URL, options?: Options);
   readonly state: "connecting" | "open" | "closed";

@@ -52,6 +52,7 @@ const VERSION = 1;
 const UNAVAILABLE = 2; // the only Connack code after which coming back makes sense
 const QUEUE = "$queue/";
 const REQUEST = "request"; // the sub-topic that makes a message to a queue a request
+const ERROR = "error"; // the sub-topic of an answer that says why there is none
 
 const WAITING_MESSAGES = 1000; // until there is a connection, or a number for their topic
 const BUFFER_BYTES = 4 * 1024 * 1024; // sent, and still in the browser: the network is too slow
@@ -169,6 +170,14 @@ export class Refused extends Error {
     super(text);
     this.code = code;
   }
+}
+
+/**
+ * A call was answered with an error. A handler that throws it says its text to who asked; of any
+ * other error who asked hears the name.
+ */
+export class CallFailed extends Error {
+  name = "CallFailed";
 }
 
 /**
@@ -353,7 +362,8 @@ export class Client extends EventTarget {
    * @param {*} data as in `publish`
    * @param {{subtopic?: string, type?: "text" | "json" | "raw", timeout?: number}} [options] how
    *   the answer is read; milliseconds from the question on, 10,000 if nothing is said
-   * @returns {Promise<*>} the answer; rejected if none came in time
+   * @returns {Promise<*>} the answer; rejected if none came in time, with {@link CallFailed} if
+   *   the service failed
    */
   async call(target, data, { subtopic, type = "text", timeout = ANSWER_MS } = {}) {
     const read = reader(type);
@@ -374,7 +384,7 @@ export class Client extends EventTarget {
 
   /**
    * Answer what comes to a topic or a queue, or with "self" to this page. What the handler returns
-   * goes to the sender; if it throws, nothing does, and the error is reported.
+   * goes to the sender; if it throws, the error is reported, and its name goes there.
    * @param {string} topic
    * @param {(data: *, message: Message) => *} handler may be async; returns data as in `publish`
    * @param {{subtopic?: string, type?: "text" | "json" | "raw"}} [options] as in `subscribe`
@@ -382,10 +392,12 @@ export class Client extends EventTarget {
    */
   serve(topic, handler, options) {
     const answer = async (data, message) => {
+      const { sender, subtid } = message;
       try {
-        await this.publish(message.sender, await handler(data, message), message.subtid);
+        await this.publish(sender, await handler(data, message), subtid);
       } catch (error) {
-        console.error(`a call to ${topic} gets no answer:`, error);
+        console.error(`a call to ${topic} failed:`, error);
+        this.publish(sender, failure(error), ERROR).catch(() => {}); // no connection: no answer
       }
     };
     return this.subscribe(topic, answer, options);
@@ -423,10 +435,14 @@ export class Client extends EventTarget {
         const late = () => reject(new Error(`no answer within ${timeout} ms`));
         timer = setTimeout(late, timeout);
         this.addEventListener("close", () => reject(this.#reason), { signal: over.signal });
-        const callback = (bytes, { sender }) => {
-          if (typeof target === "string" || sender === target) resolve(bytes);
+        const callback = (bytes, message) => {
+          if (typeof target !== "string" && message.sender !== target) return;
+          const failed = message.subtopic === ERROR && subtopic !== ERROR;
+          if (failed) reject(new CallFailed(decoder.decode(bytes)));
+          else resolve(bytes);
         };
         this.#callbacks.set("self", new Map([["", { callback, read: READ.raw }]]));
+        this.createsub(ERROR).catch(() => {}); // refused, an error is an answer like any other
         this.publish(target, data, subtopic).catch(reject);
       });
     } finally {
@@ -689,6 +705,11 @@ export class Client extends EventTarget {
     if (name === undefined && !count) this.#observers.delete(number); // a client is gone once
     callback?.(count, topic);
   }
+}
+
+/** What who asked is told of a handler that failed: a stranger, so nothing of its insides. */
+function failure(error) {
+  return error instanceof CallFailed ? error.message : `the handler failed: ${error?.name ?? "Error"}`;
 }
 
 /**
