@@ -184,8 +184,9 @@ async def test_every_view_lies_well_and_no_name_becomes_html(
             await page.run("await view('pipeline'); await until(() => find('.legend b', '12'))")
             shown = await page.run("return find('.panel').innerText")
             assert "behind" in shown and "1,234 rows" in shown and "messages\t3" in shown
+            # A full disk is warned of, too.
             said = "return (await until(() => find('li.warn', 'pipeline'))).textContent"
-            warned = await page.run(f"await view('overview'); {said}")  # a full disk is warned of, too
+            warned = await page.run(f"await view('overview'); {said}")
             assert warned == "The pipeline tables is behind by 1 min"
             await page.run("await view('clients'); find('button', 'Why did it go').click()")
             assert await page.run("return (await until(() => find('td.wide', 'slow'))).textContent")
