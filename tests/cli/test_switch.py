@@ -60,7 +60,7 @@ def test_the_quick_start(hub: RunningHub) -> None:
     assert run(hub, "list").stdout == ""
     with start(hub, "call", "foo", "--body", "hello") as call:
         shown = until_shown(hub, "request from:")
-        assert "have been called but have never started:\n  foo: 1 message, the oldest" in shown
+        assert "have no service:\n  foo: 1 message, the oldest" in shown
         assert "      hello\n" in shown and "waits for the response" in shown
         assert call.poll() is None  # it blocks
         with start(hub, "serve", "foo", "--program", "/bin/cat") as service:
@@ -104,6 +104,43 @@ def test_a_request_nobody_answers_can_be_looked_at_and_removed(
 
 
 @interop
+def test_who_serves_is_who_is_here(hub: RunningHub) -> None:
+    """Also over SMQ and MQTT; and who was killed is gone at once, not when it should have come."""
+
+    async def shown() -> list[str]:
+        async with hubbub.connect(hub.url("switch")) as client:
+            return report(await client.diagnostics())
+
+    async def looked() -> list[str]:
+        async with hubbub.connect(hub.url("smq")) as smq, hubbub.connect(hub.url("mqtt")) as mqtt:
+            tasks = [
+                asyncio.create_task(service.serve(f"$queue/{name}", lambda message: b""))
+                for service, name in ((smq, "lamp"), (mqtt, "oven"))
+            ]
+            await asyncio.sleep(0.2)
+            found = await shown()
+            for task in tasks:
+                task.cancel()
+        return found
+
+    with start(hub, "serve", "foo", "--program", "/bin/cat") as service:
+        until_shown(hub, "running:\n  foo")
+        assert asyncio.run(looked())[1:] == [
+            "The following services are running:", *(f"  {name}: nothing waits" for name in
+            ("foo", "lamp", "oven")),
+        ]  # fmt: skip
+        service.kill()
+        service.wait(10)
+    assert asyncio.run(shown())[1:] == [
+        "The following queues have no service:",
+        "  lamp: nothing waits, nobody reads it",
+        "  oven: nothing waits, nobody reads it",
+        "The following services have ended or crashed:",
+        "  foo: nothing waits, its reader is gone",
+    ]
+
+
+@interop
 def test_over_a_unix_socket(start_hub: StartHub, tmp_path: Path) -> None:
     path = tmp_path / "switch.sock"
     hub = start_hub("--switch-socket", str(path))
@@ -142,9 +179,12 @@ def test_no_hub(hub: RunningHub) -> None:
 def test_areport() -> None:
     second = 10**9
 
-    def queue(expected: int | None, *contents: object) -> dict[str, object]:
+    def queue(
+        expected: int | None, *contents: object, readers: int | None = None
+    ) -> dict[str, object]:
         polled = {} if expected is None else {"next_transfer_expected": expected * second}
-        return {**polled, "queue_contents": list(contents)}
+        here = {} if readers is None else {"readers": readers}
+        return {**polled, "queue_contents": list(contents), **here}
 
     def entry(number: int, kind: list[object], payload: str = "p") -> object:
         message = {"payload": payload, "kind": kind}
@@ -156,6 +196,9 @@ def test_areport() -> None:
         "current_time": 100 * second,
         "permanent_queues": {
             "alive": queue(120),
+            "busy": queue(60, readers=1),
+            "ended": queue(60, readers=0),
+            "killed": queue(120, readers=0),
             "crashed": queue(60, entry(3, ["Request", "cli:1"], "x" * 99)),
             "new": queue(None, entry(0, ["Request", "left"]), entry(1, ["Request", ""])),
         },
@@ -168,13 +211,18 @@ def test_areport() -> None:
         "Switch started 1 min ago",
         "The following services are running:",
         "  alive: nothing waits",
-        "The following services have been called but have never started:",
-        "  new: 2 messages, the oldest for 10.0 s, nobody has ever read it",
+        "The following services are here, but busy or deadlocked:",
+        "  busy: nothing waits, its reader has asked for nothing more for 40.0 s",
+        "The following queues have no service:",
+        "  new: 2 messages, the oldest for 10.0 s, nobody reads it",
         "    0: request from: cli:1 sent 10.0 s ago",
         "      p",
         "      left has asked, and is gone",
         "    1: request from: cli:1 sent 10.0 s ago",
         "      p",
+        "The following services have ended or crashed:",
+        "  ended: nothing waits, its reader has been away for 40.0 s",
+        "  killed: nothing waits, its reader is gone",
         "The following services have crashed or deadlocked:",
         "  crashed: 1 message, the oldest for 10.0 s, its reader has been away for 40.0 s",
         "    3: request from: cli:1 sent 10.0 s ago",
@@ -188,8 +236,8 @@ def test_areport() -> None:
     found["queues"] = 7
     found["permanent_queues"] = {"new": {**queue(None, entry(8, ["Request", ""])), "messages": 200}}
     assert report(found)[1:3] == [
-        "The following services have been called but have never started:",
-        "  new: 200 messages, the newest are shown, nobody has ever read it",
+        "The following queues have no service:",
+        "  new: 200 messages, the newest are shown, nobody reads it",
     ]
     assert report(found)[-1] == "Only 3 of 7 queues are shown."
 

@@ -124,6 +124,10 @@ class Queue(Session):
         """How many take from it now."""
         return len(self.readers) + len(self.consumers)
 
+    def consumers_here(self) -> int:
+        """How many of its consumers are connected."""
+        return sum(one.session.number != 0 for one in self.consumers)
+
     def known_as(self, number: int) -> int:
         """The id by which others know the message."""
         return number

@@ -10,16 +10,29 @@ from hubbub.schema import name_shown
 PAYLOAD_CHARACTERS: Final = 70
 LATE_SECONDS: Final = 30.0  # who is later than this to ask again does not live
 
-# The groups of queues, in the order in which they are shown.
+# The groups of queues, in the order in which they are shown. Of a hub it is known who is here; the
+# original knows only when somebody said that it would come again, and `lost` is what it says then.
 _STATES: Final = {
     "running": "The following services are running:",
-    "not started": "The following services have been called but have never started:",
-    "gone": "The following services have crashed or deadlocked:",
+    "late": "The following services are here, but busy or deadlocked:",
+    "unserved": "The following queues have no service:",
+    "gone": "The following services have ended or crashed:",
+    "lost": "The following services have crashed or deadlocked:",
 }
 _WAITING: Final = {
     "running": "waits for the response",
-    "not started": "has asked, but nobody reads its responses yet",
+    "late": "waits for the response",
+    "unserved": "has asked, but nobody reads its responses yet",
     "gone": "has asked, and is gone",
+    "lost": "has asked, and is gone",
+}
+# By state: what is said of the reader, since when it should have come at the latest.
+_READERS: Final = {
+    "running": "",
+    "late": "its reader has asked for nothing more for {ago}",
+    "unserved": "nobody reads it",
+    "gone": "its reader has been away for {ago}",
+    "lost": "its reader has been away for {ago}",
 }
 
 
@@ -45,12 +58,16 @@ def report(found: dict[str, Any]) -> list[str]:
 
 
 def _state(queue: dict[str, Any] | None, now: int) -> str:
-    expected = queue.get("next_transfer_expected") if queue else None
     if queue is None:
         return "gone"
+    expected, readers = queue.get("next_transfer_expected"), queue.get("readers")
     if expected is None:
-        return "not started"
-    return "running" if expected + LATE_SECONDS * 1e9 > now else "gone"
+        return "unserved"
+    if readers == 0:
+        return "gone"
+    if expected + LATE_SECONDS * 1e9 > now:
+        return "running"
+    return "lost" if readers is None else "late"
 
 
 def _queue_lines(name: str, queue: dict[str, Any], queues: dict[str, Any], now: int) -> list[str]:
@@ -76,10 +93,10 @@ def _summary(queue: dict[str, Any], now: int) -> str:
     if contents:
         oldest = ago(now - min(entry["time"] for _, entry in contents))
         parts += [f"the oldest for {oldest}" if count == len(contents) else "the newest are shown"]
-    if expected is None:
-        parts += ["nobody has ever read it"]
-    elif _state(queue, now) == "gone":
-        parts += [f"its reader has been away for {ago(now - expected)}"]
+    said = _READERS[_state(queue, now)]
+    overdue = now - expected if expected is not None else 0
+    if said:
+        parts += [said.format(ago=ago(overdue)) if overdue >= 0 else "its reader is gone"]
     return ", ".join(parts)
 
 

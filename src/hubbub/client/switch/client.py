@@ -375,8 +375,10 @@ class SwitchClient:
     # Looking
 
     async def diagnostics(self) -> dict[str, object]:
-        """Every queue and what waits in it, as the hub answers `GET /`."""
-        answer: dict[str, object] = codec.loaded(await self._get(""))
+        """Every queue and what waits in it, as the hub answers `GET /`; `readers` are those that
+        are here, which the original does not know.
+        """
+        answer: dict[str, object] = codec.loaded(await self._ask("GET", "/?readers=1"))
         return answer
 
     async def trace(self, after: int = -1, timeout: float = POLL_SECONDS) -> Events:

@@ -349,7 +349,7 @@ class SwitchConnection(Connection):
             if operation is not None:
                 self._finish(operation(self.shared, session, call, request))
             elif name == "diagnostics":
-                self._diagnose(session)
+                self._diagnose(call, session)
             elif name in ("list", "list_alive"):
                 self._list(call, session, name == "list_alive")
             elif name == "trace":
@@ -477,10 +477,11 @@ class SwitchConnection(Connection):
 
         self._wait_for(Watch(self.shared.trace, number, now + timeout, said, may), now)
 
-    def _diagnose(self, session: Visitor) -> None:
+    def _diagnose(self, call: Call, session: Visitor) -> None:
         bound, readme = self.bound, speaks_readme(self.shared, session)
+        readers = call.query.get("readers") == "1"
         self.bound = True  # while it is made; which protocol comes next is open as before
-        self._wait_for(Diagnosis(self.shared.diagnostics, readme), 0.0)
+        self._wait_for(Diagnosis(self.shared.diagnostics, readme, readers), 0.0)
         self.bound = bound or self.wait is not None
 
     def _list(self, call: Call, session: Visitor, alive: bool) -> None:

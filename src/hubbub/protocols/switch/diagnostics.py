@@ -5,7 +5,8 @@ hub's restart, and not since, was last expected at the start. A queue shows its 
 messages and the beginning of each payload, and all together `MOST`: the answer is for people. It
 is made a piece a turn, so that nobody else waits for it. Where a queue has more, `"messages"` says
 how many. Of more than `QUEUES` those that hold something are shown first, and `"queues"` says how
-many there are. No I/O.
+many there are. Who asks for `?readers=1` hears of each queue how many clients that are here read
+it: the original knows only when one said that it would come again. No I/O.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec, readme
 from hubbub.protocols.switch.address import delivery_of
+from hubbub.protocols.switch.session import Logins
 from hubbub.protocols.switch.wait import Report, Wakeups
 from hubbub.schema import name_to_wire
 
@@ -25,14 +27,16 @@ ENTRIES: Final = 100  # of one queue
 MOST: Final = 2_000  # each is read back from the log
 QUEUES: Final = 10_000
 PAYLOAD_BYTES: Final = 1024
+LOOKED: Final = 100  # clients, with what they read, in one turn
 
 
 class Diagnostics:
     """Knows when the switch started, on both clocks."""
 
-    def __init__(self, broker: Broker, wakeups: Wakeups) -> None:
+    def __init__(self, broker: Broker, wakeups: Wakeups, logins: Logins) -> None:
         self.broker = broker
         self.wakeups = wakeups
+        self.logins = logins
         self._started = broker.clock.now()
         self._started_stamp = broker.clock.stamp()
 
@@ -53,15 +57,19 @@ class Diagnostics:
     def _since_start(self, now: float) -> int:
         return int((now - self._started) * 1e9)
 
-    def queue(self, queue: Queue, entries: list[bytes], more: bool) -> bytes:
+    def queue(self, queue: Queue, entries: list[bytes], more: bool, readers: int | None) -> bytes:
+        """A consumer of another protocol waits all the time."""
+        consumers = queue.consumers_here()
+        polled = self.broker.clock.now() if consumers else queue.polled
         expected = b""
-        if queue.polled is not None:
-            expected = b'"next_transfer_expected":%d,' % self._since_start(queue.polled)
-        return b'%b:{%b"queue_contents":[%b]%b}' % (
+        if polled is not None:
+            expected = b'"next_transfer_expected":%d,' % self._since_start(polled)
+        return b'%b:{%b"queue_contents":[%b]%b%b}' % (
             codec.quoted_name(queue.name),
             expected,
             b",".join(entries),
             b',"messages":%d' % len(queue.messages) if more else b"",
+            b',"readers":%d' % (readers + consumers) if readers is not None else b"",
         )
 
     def entry(self, queue: Queue, number: int, message: Message) -> bytes:
@@ -82,15 +90,19 @@ def _by_name(queue: Queue) -> bytes:
 
 
 class Diagnosis(Report):
-    """One answer on its way. In dialect A (`old`) it is the queues and what is in them."""
+    """One answer on its way. In dialect A (`old`) it is the queues and what is in them.
 
-    def __init__(self, desk: Diagnostics, old: bool) -> None:
+    `readers`: who reads is asked for.
+    """
+
+    def __init__(self, desk: Diagnostics, old: bool, readers: bool) -> None:
         super().__init__(desk.wakeups, desk.broker)
         self._desk = desk
         self._old = old
         self._queues: list[Queue] = []
         self._said: list[bytes] = []
         self._left = MOST
+        self._readers: dict[str, int] | None = {} if readers else None
 
     def empty(self) -> bytes:
         del self._queues[len(self._said) :]
@@ -106,6 +118,8 @@ class Diagnosis(Report):
         yield from self._desk.broker.queues.shown(QUEUES, self._queues)
         self._queues.sort(key=_by_name)
         yield
+        if self._readers is not None:
+            yield from self._count(self._readers)
         for queue in self._queues:
             entries: list[bytes] = []
             most = min(ENTRIES, self._left)
@@ -119,8 +133,18 @@ class Diagnosis(Report):
             if self._old:
                 self._said.append(b"%b:[%b]" % (codec.quoted_name(queue.name), b",".join(entries)))
             else:
-                self._said.append(self._desk.queue(queue, entries, more))
+                readers = self._readers
+                count = readers.get(queue.name, 0) if readers is not None else None
+                self._said.append(self._desk.queue(queue, entries, more, count))
             yield
+
+    def _count(self, readers: dict[str, int]) -> Iterator[None]:
+        """Who is busy with a request does not wait at its queue, but is here."""
+        for number, session in enumerate(self._desk.logins.here(), 1):
+            for name in session.reads:
+                readers[name] = readers.get(name, 0) + 1
+            if not number % LOOKED:
+                yield
 
     def _entry(self, queue: Queue, number: int, message: Message) -> bytes:
         if self._old:

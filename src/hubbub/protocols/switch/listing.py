@@ -22,7 +22,9 @@ PIECE: Final = 500  # names that are looked at, or said: less than half a millis
 
 
 class Listing(Report):
-    """One answer on its way. `alive`: only those somebody ever read, which the original means."""
+    """One answer on its way. `alive`: only those somebody ever read, which the original
+    means, or that a consumer of another protocol has.
+    """
 
     def __init__(
         self, wakeups: Wakeups, broker: Broker, session: Visitor, prefix: str, alive: bool
@@ -49,7 +51,9 @@ class Listing(Report):
                 yield
 
     def _shows(self, queue: Queue) -> bool:
-        if not queue.name.startswith(self._prefix) or (self._alive and queue.polled is None):
+        if not queue.name.startswith(self._prefix):
+            return False
+        if self._alive and queue.polled is None and not queue.consumers:
             return False
         rights, broker = self._session.rights, self._broker
         return rights is broker.open or broker.may(self._session, LIST, queue.client)

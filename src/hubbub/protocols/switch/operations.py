@@ -55,7 +55,7 @@ class Shared:
         self.logins = Logins(broker)
         self.trace = Trace(broker.clock, wakeups)
         self.polls = Polls(broker, self.trace)
-        self.diagnostics = Diagnostics(broker, wakeups)
+        self.diagnostics = Diagnostics(broker, wakeups, self.logins)
 
     def mark(self, secret: bytes) -> bytes:
         """What is kept of a secret, to know it again while its connection is there."""

@@ -148,6 +148,10 @@ class Logins:
         session.openings.append(opening)
         return session
 
+    def here(self) -> list[SwitchSession]:
+        """Who is logged in."""
+        return list(self._sessions.values())
+
     def _take_up(self, session: SwitchSession) -> None:
         """The queues of a token belong to whoever made them, when that user comes back."""
         for name in self._owned.get(session.client, ()):
