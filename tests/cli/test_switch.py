@@ -88,6 +88,7 @@ def test_a_request_nobody_answers_can_be_looked_at_and_removed(
         return str(done.exception)
 
     (tmp_path / "body").write_text("from a file")
+    said("create", "foo")
     late = ("call", "foo", "--file", str(tmp_path / "body"), "--timeout", "0.1")
     failed = CliRunner().invoke(app, [*late, "--url", hub.url("http")])
     assert str(failed.exception) == "nobody answered from foo within 0.1 s"
@@ -101,6 +102,25 @@ def test_a_request_nobody_answers_can_be_looked_at_and_removed(
     assert said("destroy", "foo") == ""
     assert "no queue foo" in failing("destroy", "foo")
     assert said("list", "--all") == ""
+
+
+@interop
+def test_a_name_that_nobody_serves(hub: RunningHub) -> None:
+    """It is said, and leaves nothing behind, however the call ends."""
+    with start(hub, "serve", "celsius", "--program", "/bin/cat") as service:
+        until_shown(hub, "running:\n  celsius")
+        late = run(hub, "call", "celsuis", "--body", "x", "--timeout", "0.3")
+        assert late.returncode == 1 and late.stderr == (
+            "hubbub: nobody serves celsuis; did you mean celsius?\n"
+            "hubbub: nobody answered from celsuis within 0.3 s\n"
+        )
+        with start(hub, "call", "zzz", "--body", "x") as call:
+            assert call.stderr is not None
+            assert call.stderr.readline() == "hubbub: nobody serves zzz\n"
+            call.send_signal(signal.SIGINT)
+            assert call.wait(30) == 130
+        assert run(hub, "list", "--all").stdout == "celsius\n"
+        service.send_signal(signal.SIGTERM)
 
 
 @interop
@@ -356,7 +376,8 @@ def test_control_c(hub: RunningHub, words: tuple[str, ...], code: int) -> None:
     with start(hub, *words) as process:
         until_logged_in(hub)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == ("", "")
+        out, said = process.communicate(timeout=30)
+        assert out == "" and said in ("", "hubbub: nobody serves nobody\n")
         assert process.returncode == code
 
 

@@ -284,6 +284,26 @@ def test_names_of_any_bytes() -> None:
     assert said(again, get("/list/")) == b"[]"
 
 
+def test_what_was_sent_is_taken_back_by_who_sent_it() -> None:
+    """The queue goes too, where the same client made it and nobody else has come."""
+    hub = Hub()
+    a, b = hub.log_in("a"), hub.log_in("b")
+    for name in ("alone", "used", "read", "asked"):
+        said(a, get(f"/persistent/{name}"))
+        assert said(a, post(f"/request/{name}/a", b"x")) == b'[["%b",0]]' % name.encode()
+    said(a, post("/create/asked", b'{"max_messages":7}'))
+    said(b, post("/request/used/b", b"y"))
+    said(b, transfer("read", timeout=0))
+    b.say(post("/withdraw/alone/0"))
+    assert b.hear().startswith(b"HTTP/1.1 403 ")
+    for name in ("alone", "used", "read", "asked"):
+        assert said(a, post(f"/withdraw/{name}/0")) == b"1"
+        assert said(a, post(f"/withdraw/{name}/0")) == b"0"
+    assert said(a, get("/list/")) == b'["used","read","asked"]'
+    assert said(b, post("/withdraw/used/1")) == b"1"
+    assert said(a, get("/list/")) == b'["used","read","asked"]', "another client made it"
+
+
 # The end of the hub
 
 

@@ -24,7 +24,8 @@ from hubbub.cli.switch.events import chart, event_line
 from hubbub.cli.switch.report import report
 from hubbub.client import run
 from hubbub.client.switch import SwitchClient, connect
-from hubbub.errors import HubbubError, SettingError
+from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
+from hubbub.spelling import meant
 from hubbub.terminal import log_to_stderr, say
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -42,6 +43,7 @@ Queue = Annotated[
 ]
 
 DEFAULT_URL: Final = ""  # what the surroundings say
+PATIENCE_SECONDS: Final = 1.0  # a service that begins together with its caller is there by then
 CONCURRENT: Final = 10  # programs that answer at a time
 INTERRUPTED: Final = 130  # the exit code of shells after Ctrl-C
 
@@ -83,9 +85,28 @@ def call(
     request = _request(body, file)
 
     async def work(hub: SwitchClient) -> None:
-        print_payload(await hub.call(name, request, timeout))
+        hint = asyncio.ensure_future(_hint(hub, name, PATIENCE_SECONDS))
+        try:
+            print_payload(await hub.call(name, request, timeout, keep=False))
+        except CallTimeout:
+            if not hint.done():
+                await _hint(hub, name)
+            raise
+        finally:
+            hint.cancel()
 
     _do(url, work)
+
+
+async def _hint(hub: SwitchClient, name: str, after: float = 0.0) -> None:
+    """Say that nobody serves the queue, if so, and which one may have been meant."""
+    await asyncio.sleep(after)
+    with contextlib.suppress(OSError, Refused):
+        served = await hub.list()
+        if name not in served:
+            near = meant(name, (one for one in served if one != hub.token))
+            said = f"hubbub: nobody serves {name}"
+            say(f"{said}; {near}" if near else said, stream=sys.stderr)
 
 
 def _request(body: str | None, file: Path | None) -> bytes:
@@ -154,10 +175,10 @@ async def _serve_by_hand(hub: SwitchClient, name: str) -> None:
 @app.command("list")
 def list_queues(
     prefix: Annotated[str, typer.Option(help="Only names that begin like this.")] = "",
-    all: Annotated[bool, typer.Option("--all", help="Also queues nobody reads.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Also queues nobody has read.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Print the queues that are served."""
+    """Print the queues that somebody reads or has read."""
 
     async def work(hub: SwitchClient) -> None:
         for name in await hub.list(prefix, all):

@@ -36,6 +36,7 @@ log = logging.getLogger("hubbub.client.switch")
 
 POLL_SECONDS: Final = 30.0  # as the original clients
 RETRY_SECONDS: Final = 0.5
+WITHDRAW_SECONDS: Final = 2.0  # whoever gave up waiting does not wait for that
 GRACE_SECONDS: Final = 30.0  # how long the reply queue waits for a client that lost its hub
 
 
@@ -139,29 +140,30 @@ class SwitchClient:
 
     async def call(
         self, queue: str, body: Payload = b"", timeout: float | None = None,
-        *, json: object = NOTHING,
+        *, json: object = NOTHING, keep: bool = True,
     ) -> bytes:  # fmt: skip
         """Send a request and return its reply. CallTimeout after `timeout` seconds.
 
         `body` is bytes or text (TypeError for a number), or `json` is sent as JSON.
 
-        The queue begins if nobody serves it yet. The request stays in it after a time-out. A
+        The queue begins if nobody serves it yet. The request stays in it after a time-out; with
+        `keep=False` a queue that this call made goes again if nobody has come to it by then. A
         hub that goes away and comes back does not end the call. CallFailed if the service
         failed, or if the request is too large for all who serve it.
         """
         data = payload_of(body, json)
         try:
             async with asyncio.timeout(timeout):
-                return await self._call(queue, data)
+                return await self._call(queue, data, keep)
         except TimeoutError:
             raise CallTimeout(f"nobody answered from {queue} within {timeout:g} s") from None
 
-    async def _call(self, queue: str, body: bytes) -> bytes:
+    async def _call(self, queue: str, body: bytes, keep: bool) -> bytes:
         if self._replies is None:
             await self._begin_receiving()
         self._sending += 1
         try:
-            sent = await self._insist(lambda: self.send(queue, body, self.token))
+            sent, made = await self._insist(lambda: self._send(queue, body, self.token))
             if sent in self._early:
                 return _reply_of(self._early.pop(sent))
             reply = self._expect(sent)
@@ -172,6 +174,14 @@ class SwitchClient:
         finally:
             if self._waiting.get(sent) is reply:
                 del self._waiting[sent]
+            if made and not keep and not reply.done():
+                await self._withdraw(sent)
+
+    async def _withdraw(self, sent: Id) -> None:
+        """Nobody waits for it; a hub that is away, or that does not know how, keeps it."""
+        with contextlib.suppress(OSError, Refused):
+            async with asyncio.timeout(WITHDRAW_SECONDS):
+                await self._ask("POST", codec.target("withdraw", sent[0], str(sent[1])))
 
     def _expect(self, sent: Id) -> asyncio.Future[Delivery]:
         before = self._waiting.get(sent)
@@ -289,14 +299,19 @@ class SwitchClient:
         With `reply_to`, the name of a queue, it is a request: the response comes there. It is
         safe when this returns.
         """
-        data, target = payload_of(body, json), codec.target("request", queue, reply_to)
+        return (await self._send(queue, payload_of(body, json), reply_to))[0]
+
+    async def _send(self, queue: str, data: bytes, reply_to: str) -> tuple[Id, bool]:
+        """The id, and whether the queue was made for it."""
+        target = codec.target("request", queue, reply_to)
+        sent = codec.sent_id(await self._ask("POST", target, data))
+        if sent is not None:
+            return sent, False
+        await self.create(queue)
         sent = codec.sent_id(await self._ask("POST", target, data))
         if sent is None:
-            await self.create(queue)
-            sent = codec.sent_id(await self._ask("POST", target, data))
-        if sent is None:
             raise Refused(f"the queue {queue} was destroyed before the message reached it")
-        return sent
+        return sent, True
 
     async def transfer(
         self, queues: str | Sequence[str], after: str = codec.FIRST, timeout: float = POLL_SECONDS

@@ -12,9 +12,9 @@ Dialect C, which the programs of today speak; A is what differs from it in `read
     GET  /ack/QUEUE/ID
 
 The names are %-encoded segments. JSON strings carry bytes: what is above 0x7f stands there as it
-is, UTF-8 or not, so payloads travel unchanged. `POST /create`, `/publish`, `/bind` and `/unbind`
-are ours, and so are `max` in a transfer, `deliveries` in messages of queues with leases, and
-`error` in and of an answer.
+is, UTF-8 or not, so payloads travel unchanged. `POST /create`, `/withdraw`, `/publish`, `/bind` and
+`/unbind` are ours, and so are `max` in a transfer, `deliveries` in messages of queues with leases,
+and `error` in and of an answer.
 The connection reads and answers with this module, our client asks with it. No state, no I/O.
 """
 
@@ -91,6 +91,7 @@ ROUTES: Final = (
     Route("GET", "/ack/ID", "ack_subscribed"),
     # Ours.
     Route("POST", "/create/QUEUE", "configure"),
+    Route("POST", "/withdraw/QUEUE/ID", "withdraw"),
     Route("POST", "/publish/*", "publish", login=False),
     Route("POST", "/bind/QUEUE", "bind", login=False),
     Route("POST", "/unbind/QUEUE", "unbind", login=False),

@@ -40,7 +40,7 @@ BY_SEQ: Final = ("n", "s")  # how cursors begin that are no ids
 # What names the queue that it is about first.
 NAMING: Final = frozenset(
     ("persistent", "transient", "create_named", "configure", "destroy", "request", "send", "ack",
-     "bind", "unbind")
+     "withdraw", "bind", "unbind")
 )  # fmt: skip
 
 # By node: the home (None: it is this one), and which queues of a transfer are or may be there.

@@ -98,7 +98,7 @@ Operation = Callable[[Shared, Visitor, Call, Request], Answer]
 VERBS_OF: Final = {
     "diagnostics": TRACE, "trace": TRACE, "shutdown": MANAGE,
     "persistent": LIST, "create_named": LIST,
-    "request": CALL, "send": CALL, "ack": CONSUME, "subscribe": CONSUME,
+    "request": CALL, "send": CALL, "withdraw": CALL, "ack": CONSUME, "subscribe": CONSUME,
     "configure": CONFIGURE, "destroy": DESTROY, "bind": ENQUEUE, "unbind": ENQUEUE,
 }  # fmt: skip
 # These ask by themselves: for several names, for one that is no queue's, or for who may answer.
@@ -334,6 +334,20 @@ def take_out(shared: Shared, session: Visitor, queue: Queue, number: int) -> boo
     return True
 
 
+def withdraw(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
+    """Who sent a request takes it back; a queue that it made for that goes too, if nobody came."""
+    name, number = call.arguments[0], codec.integer(call.arguments[1])
+    queue, message = shared.broker.state.queues.get(name), _request(shared.broker, name, number)
+    if queue is None or message is None:
+        return Answer(b"0")
+    if (message.protocol, message.client) != (session.protocol, session.client):
+        raise Refused(403, f"The message {number} in the queue {name} is another client's.")
+    taken = take_out(shared, session, queue, number)
+    if shared.logins.is_unused(queue, session):
+        end_queue(shared, name)
+    return Answer(b"1" if taken else b"0")
+
+
 def shutdown(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """End the hub as SIGTERM does, where it is a process of its own and the client is near."""
     if shared.broker.stop is None:
@@ -367,6 +381,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "request": send_request,
     "response": send_response,
     "ack": acknowledge,
+    "withdraw": withdraw,
     "configure": configure,
     "shutdown": shutdown,
     "admin": admin,

@@ -14,7 +14,7 @@ from typing import Final
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import READER_SECONDS, TOKENS
-from hubbub.core.queue import Queue
+from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.session import Silent
 from hubbub.protocols.switch.codec import Refused
 
@@ -203,6 +203,12 @@ class Logins:
         self.made[maker.client] = self.made.get(maker.client, 0) + 1
         if queue.owner:
             self._own(queue)
+
+    def is_unused(self, queue: Queue, maker: Visitor) -> bool:
+        """Whether this client made it, and nobody has come to it nor said anything about it."""
+        touched = queue.messages or queue.takers() or queue.bindings or queue.settings != PLAIN
+        made = self._makers.get(queue.name) == maker.client and not queue.owner
+        return made and queue.polled is None and not touched
 
     def ended(self, queue: Queue) -> None:
         """A queue was destroyed."""
