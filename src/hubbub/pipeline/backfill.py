@@ -39,6 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from hubbub.errors import DirectoryError, SettingError
+from hubbub.pipeline import closing
 from hubbub.pipeline.blame import said_by
 from hubbub.pipeline.event_time import timed
 from hubbub.pipeline.handover import finish, hand_over
@@ -131,6 +132,7 @@ def _make(
         sync(file)
     hand_over(layout, fresh, progress.batch, declared)
     made_again(layout, table.name)
+    closing.note(layout, (table,), rules)
     return Made(closed(spark, layout, table, progress).count(), count)
 
 

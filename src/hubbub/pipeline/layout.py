@@ -6,6 +6,7 @@
                                                              and "tables" that were ever written
     DIR/tables/_again.json                                   how often `backfill` made a table
     DIR/tables/_left.json                                    tables that a run left out
+    DIR/tables/_closing.json                                 when minutes were closed: see `closing`
     DIR/tables/_tmp/  _checkpoint/  _lock  _trial.json       work of the pipeline
     DIR/tables/_typed.json                                   declarations of the user's tables
     DIR/tables/_anew/made/                                   a table made again: see `handover`

@@ -2,6 +2,7 @@
 
     wrote       {"messages": 12, "calls": 7}     no batch after 7 wrote `calls`
     declared    the declarations of the user's tables, as `_typed.json` has them
+    closed      {"traffic": 60.0}                with how much patience: see `closing`
 
 It is written with the batch itself, so it is never ahead of the tables nor behind. By it a table
 that a run left out (`--tables`) is taken in again as it was: see `places.Remote`. Knows no Spark.
@@ -13,6 +14,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from hubbub.errors import SettingError
+from hubbub.pipeline import closing
 from hubbub.pipeline.absence import Home
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.tables import ALL, typed
@@ -30,6 +32,7 @@ class Noted(NamedTuple):
     wrote: dict[str, int] = {}  # noqa: RUF012  # it never changes
     declared: tuple[Typed, ...] = ()
     sure: bool = True
+    closed: dict[str, float] = {}  # noqa: RUF012  # nor does it
 
     def last(self, name: str) -> int:
         """The last batch that wrote a table, -1 if none did."""
@@ -54,9 +57,11 @@ class Noted(NamedTuple):
         """What is to be said of tables that were left out, and of those that begin anew.
 
         Raises SettingError for one of the user whose rows would not be alike, or whose open rows
-        would be wrong.
+        would be wrong, or whose minutes would be there twice.
         """
         advice = "name a new table, or another --to"
+        kept = [table for table in tables if table.name not in anew]
+        closing.need(self.closed, closing.closed_by(kept, rules), home)
         typed.joined(self.declared, rules, advice)
         spans = {one.name for one in rules.table if one.window or one.dedupe_by}
         missing = []
@@ -80,9 +85,14 @@ class Noted(NamedTuple):
         return typed.coded(typed.joined(self.declared, rules, ""))
 
 
-def noted(batch: int, wrote: dict[str, int] | None, declared: str | None) -> Noted:
+def noted(
+    batch: int,
+    wrote: dict[str, int] | None,
+    declared: str | None,
+    closed: dict[str, float] | None = None,
+) -> Noted:
     """What a line of `_progress` says."""
     own = typed.decoded((declared or "[]").encode())
     if wrote is None:
         return Noted(batch, dict.fromkeys((table.name for table in ALL), batch), own, sure=False)
-    return Noted(batch, wrote, own)
+    return Noted(batch, wrote, own, closed=closed or {})

@@ -40,6 +40,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from hubbub.errors import DirectoryError
+from hubbub.pipeline import closing
 from hubbub.pipeline.absence import Home
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
 from hubbub.pipeline.handover import finish
@@ -188,6 +189,8 @@ class Disk:
         finish(self.layout)
 
     def take_in(self) -> list[str]:
+        kept = [table for table in self._tables if table.name not in self._anew]
+        closing.need(closing.read(self.layout), closing.closed_by(kept, self._rules), self.home)
         own = {one.name for one in typed.saved(self.layout)}
         typed.save(self.layout, self._rules)
         said = take_in(self.layout, self._tables, own, self._anew)
@@ -195,6 +198,7 @@ class Disk:
             columns = tuple(column for column in table.columns if column.name not in table.by)
             nothing = arrow(columns).empty_table()
             self.layout.empty(table.name, bool(table.by), partial(pq.write_table, nothing))
+        closing.note(self.layout, self._tables, self._rules)
         return said
 
     def need(self) -> None:
@@ -495,8 +499,8 @@ class Remote:
             raise
         if last is None:
             return None
-        *progress, wrote, declared = last
-        self._noted = noted(last.batch, wrote, declared)
+        *progress, wrote, declared, closed = last
+        self._noted = noted(last.batch, wrote, declared, closed)
         return Progress(*progress)
 
     def advance(self, progress: Progress) -> None:
@@ -508,10 +512,11 @@ class Remote:
             self._renew(date.fromisoformat(progress.time[:10]).toordinal())
         wrote = self._noted.after(progress.batch, self._tables)
         declared = self._noted.declares(self._rules)
-        said = self.spark.createDataFrame([(*progress, wrote, declared)], _PROGRESS)
+        closed = self._noted.closed | closing.closed_by(self._tables, self._rules)
+        said = self.spark.createDataFrame([(*progress, wrote, declared, closed)], _PROGRESS)
         place = f"{self.root}/_progress/slot={progress.batch % KEPT}"
         said.coalesce(1).write.mode("overwrite").json(place)
-        self._noted = noted(progress.batch, wrote, declared)
+        self._noted = noted(progress.batch, wrote, declared, closed)
 
     def undo(self, batch: int) -> None:
         """A batch that runs again writes its directories again."""
@@ -638,7 +643,8 @@ class Remote:
 
 _PROGRESS: Final = (
     "batch bigint, seq bigint, time string, `group` bigint, since string, rows bigint, "
-    "lost bigint, largest bigint, wrote map<string, bigint>, declared string"
+    "lost bigint, largest bigint, wrote map<string, bigint>, declared string, "
+    "closed map<string, double>"
 )
 
 
