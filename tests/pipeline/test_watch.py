@@ -107,6 +107,21 @@ def test_who_takes_what_is_there_and_ends_is_told_nothing(writer: Writer, tmp_pa
     assert watch.said()["behind_rows"] == 2 and told == []
 
 
+async def test_how_far_behind_one_is_that_does_not_run_the_journal_says(
+    writer: Writer, tmp_path: Path
+) -> None:
+    writer.write(publish(0, "a"))
+    metrics, watch = watching(tmp_path / "data", print)
+    metrics.report(REPORT._replace(seq=1))
+    with watch:
+        watch.report(REPORT)
+    writer.write(publish(1, "a"), publish(2, "a"))
+    writer.close()
+    [said] = await shown(tmp_path / "data")
+    assert (said["state"], said["seq"], said["behind_seconds"]) == ("stopped", 1, None)
+    assert said["behind_rows"] >= 2, "and what the hub wrote when it began"
+
+
 async def test_one_that_is_killed_is_silent_and_what_is_no_state_is_not_shown(
     tmp_path: Path,
 ) -> None:

@@ -196,6 +196,33 @@ async def test_every_view_lies_well_and_no_name_becomes_html(
                 await page.screenshot(Path(PICTURES) / f"dark-{width}.png")
 
 
+async def test_a_pipeline_that_is_stopped_says_where_it_goes_on_and_charts_begin_with_what_there_is(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    async with running(tmp_path) as node:
+        filled(node)
+        state = Path(node.settings.data) / "pipelines/tables.json"
+        said = json.loads(state.read_text()) | {"state": "stopped", "seq": 4, "behind_rows": 0}
+        state.write_text(json.dumps(said))
+        async with opened(browser, node, 1280) as page:
+            await page.run("await view('pipeline'); await until(() => find('.facts', 'stopped'))")
+            shown = await page.run("return find('.panel').innerText")
+            assert "goes on at row 5 when it is started again; " in shown
+            waits = int(shown.partition("again; ")[2].partition(" rows wait")[0].replace(",", ""))
+            assert 40 < waits < 1_000 and "the oldest for" not in shown and "\nstopped\n20" in shown
+            begins = """
+                const { Chart } = await import("/admin/chart.js");
+                const now = 1795364407, chart = new Chart("t", [["n", "n"]], String);
+                const at = (ago) => {
+                  const time = ago.map((one) => (now - one) * 1e6);
+                  chart.update({ time, n: ago }, [now - 3600, now]);
+                  return now - chart.span[0];
+                };
+                return [at([300, 290]), at([9000, 10]), at([]), at([5])];
+            """
+            assert await page.run(begins) == [300, 3600, 3600, 60]
+
+
 UNSEEN: Final = "adm\u200bin\u202e"  # looks like another name, and turns what follows around
 
 

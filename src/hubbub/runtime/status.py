@@ -166,7 +166,8 @@ def recorded(broker: Broker, journal: Journal | None, upkeep: Upkeep) -> dict[st
 def pipelines(journal: Journal | None, now: int) -> list[dict[str, Any]]:
     """What the pipelines of this journal said last, in files beside it (`hubbub.pipeline.watch`).
 
-    One that says nothing any more, and did not say that it ends, is `silent`.
+    One that says nothing any more, and did not say that it ends, is `silent`. How far behind one
+    is that does not run any more the journal says: what it said itself was of when it ended.
     """
     if journal is None:
         return []
@@ -176,8 +177,16 @@ def pipelines(journal: Journal | None, now: int) -> list[dict[str, Any]]:
             said = json.loads(_most_of(file))
             if said["state"] in ("running", "behind") and now - said["time"] > _SILENT:
                 said["state"] = "silent"
+            if said["state"] not in ("running", "behind"):
+                said |= _left_behind(journal, said.get("seq"))
             found.append(said)
     return sorted(found, key=lambda said: str(said["name"]))
+
+
+def _left_behind(journal: Journal, seq: object) -> dict[str, Any]:
+    """Since when its oldest row waits is not known without reading it."""
+    rows = max(0, journal.durable - seq) if isinstance(seq, int) else None
+    return {"behind_rows": rows, "behind_seconds": None if rows != 0 else 0.0}
 
 
 def _most_of(file: Path) -> str:

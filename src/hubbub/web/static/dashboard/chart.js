@@ -47,8 +47,10 @@ export class Chart {
     else this.plot.setSize({ width: this.box.clientWidth, height: this.box.clientHeight });
   }
 
-  update(figures, span) {
-    this.span = span;
+  /** `span`: from when to when, in seconds since 1970; it begins with what there is. */
+  update(figures, [from, until]) {
+    const first = figures.time.length ? figures.time[0] / 1e6 : from;
+    this.span = [Math.max(from, Math.min(first, until - SHORTEST)), until];
     this.data = [figures.time.map((time) => time / 1e6), ...this.lines.map(([name]) => figures[name])];
     if (!this.plot) this.fit();
     this.plot?.setData(this.data);
@@ -79,6 +81,7 @@ const times = (_, ticks) => ticks.map((tick) => {
   return `${two(date.getHours())}:${two(date.getMinutes())}`;
 });
 
+const SHORTEST = 60; // seconds: a hub that has just begun has a point or two
 const RANGES = [["15 min", 900], ["1 h", 3_600], ["6 h", 21_600], ["24 h", 86_400]];
 const POINTS = 400;
 

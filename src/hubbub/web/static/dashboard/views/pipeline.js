@@ -5,6 +5,8 @@ import { Chart } from "../chart.js";
 import { bytes, clock, el, facts, number, panel, rate, say, span } from "../show.js";
 import { Table } from "../table.js";
 
+const RUNS = ["running", "behind"];
+const ENDED = { stopped: "stopped", failed: "failed", silent: "last heard of" };
 const KIND = { running: "good", behind: "warn", silent: "warn", failed: "bad", stopped: "dim" };
 const known = (value, words) => (value === null || value === undefined ? "–" : words(value));
 
@@ -64,9 +66,14 @@ class One {
     say(this.state, one.state);
     this.state.className = KIND[one.state] ?? "";
     const last = one.last_batch, error = one.last_error;
+    const ago = `${span(Math.max(0, now - one.time) / 1e6)} ago`, rows = known(one.behind_rows, number);
     const said = [
-      ["tables", one.tables], ["heard of", `${span(Math.max(0, now - one.time) / 1e6)} ago, started ${clock(one.started)}`],
-      ["behind", `${known(one.behind_rows, number)} rows, the oldest for ${known(one.behind_seconds, span)}`],
+      ["tables", one.tables],
+      ...(RUNS.includes(one.state)
+        ? [["heard of", `${ago}, started ${clock(one.started)}`],
+          ["behind", `${rows} rows, the oldest for ${known(one.behind_seconds, span)}`]]
+        : [[ENDED[one.state] ?? one.state, `${clock(one.time)}, ${ago}; started ${clock(one.started)}`],
+          ["next", `goes on at row ${known(one.seq, (seq) => number(seq + 1))} when it is started again; ${rows} rows wait`]]),
       ["speed", rate(one.rows_per_second ?? 0)],
       ["since it was started", `${number(one.batches)} batches, ${number(one.rows)} rows, ${number(one.messages)} messages`],
       ["quarantined", `${number(one.quarantined)}, ${number(100 * (one.quarantine_rate ?? 0))} % of late`],
