@@ -45,8 +45,10 @@ fuzz: .venv/dev ## Say what nobody would to every parser (MINUTES=5, shared; ARG
 
 compiled: .venv/hub ## Compile the hot path with gcc into build/compiled (minutes); `make serve` does it beside.
 	@./compiled.sh
-	@echo "Compiled. \`make run\` and \`make serve\` take it as long as the source stays as it is; others by"
-	@echo "  PYTHONPATH=build/compiled COMMAND"
+	@./compiled.sh $(BIN)/hubbub --version
+	@echo "That runs with \`make run\`, \`make serve\` and, say, \`./compiled.sh $(BIN)/hubbub serve\`, as long as the source stays"
+	@echo "as it is. $(BIN)/hubbub by itself stays plain Python; elsewhere it is compiled by"
+	@echo "  PYTHONPATH=$(CURDIR)/build/compiled $(CURDIR)/$(BIN)/hubbub serve"
 
 test-compiled: .venv/dev compiled ## Run the fast tests against the compiled hot path.
 	@PYTHONPATH=build/compiled $(BIN)/pytest -o 'pythonpath=build/compiled .' \

@@ -94,6 +94,15 @@ def test_the_recipe_makes_wheels_of_the_pythons_that_are_promised() -> None:
     assert project["requires-python"] == ">=3.11"
 
 
+def test_make_compiled_says_what_runs_what_it_made() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "compiled"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "./compiled.sh .venv/bin/hubbub --version\n" in done.stdout
+    assert ".venv/bin/hubbub by itself stays plain Python" in done.stdout
+    assert f"PYTHONPATH={ROOT}/build/compiled " in done.stdout
+
+
 # Installed alone
 
 # Segments are finished, folded and removed within seconds.
