@@ -43,7 +43,7 @@ Queue = Annotated[
 ]
 
 DEFAULT_URL: Final = ""  # what the surroundings say
-PATIENCE_SECONDS: Final = 1.0  # a service that begins together with its caller is there by then
+PATIENCE_SECONDS: Final = 2.0  # a service that begins together with its caller is there by then
 CONCURRENT: Final = 10  # programs that answer at a time
 INTERRUPTED: Final = 130  # the exit code of shells after Ctrl-C
 
