@@ -128,3 +128,17 @@ def test_blocking_and_typed(hub: RunningHub) -> None:
     with hubbub.blocking.switch(hub.url("switch")) as switch:
         switch.send("q", json=[1])
         assert switch.transfer("q").messages[0].payload == b"[1]"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "names"),
+    [
+        ("mqtt", {"publish", "subscribe", "call", "serve", "messages", "waiting", "client_id"}),
+        ("smq", {"publish", "subscribe", "observe", "call", "serve", "number"}),
+        ("switch", {"call", "serve", "send", "transfer", "diagnostics", "token"}),
+    ],
+)
+def test_a_shell_completes_the_blocking_clients(scheme: str, names: set[str]) -> None:
+    hub = blocking.connect(f"{scheme}://127.0.0.1:1")
+    assert names <= {*dir(hub)}
+    assert "Answer" in (hub.serve.__doc__ or "") and "handler" in str(inspect.signature(hub.serve))

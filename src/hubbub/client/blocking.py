@@ -38,7 +38,8 @@ _END: Final = object()
 
 def connect(url: str, **options: Any) -> Blocking:
     """The client of `hubbub.client.connect`, to be entered with `with`."""
-    return Blocking(hubbub.client.connect(url, **options))
+    client = hubbub.client.connect(url, **options)
+    return _KINDS[type(client)](client)
 
 
 class _Thread:
@@ -88,10 +89,15 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._client, name)
         if inspect.isasyncgenfunction(value):
-            return lambda *args, **options: _each(value(*args, **options))
+            return wraps(value)(lambda *args, **options: _each(value(*args, **options)))
         if inspect.ismethod(value):
-            return lambda *args, **options: self._call(value, args, options)
+            return wraps(value)(lambda *args, **options: self._call(value, args, options))
         return value
+
+    def __dir__(self) -> list[str]:
+        """What the client has, too: shells complete by it."""
+        its = (name for name in dir(self._client) if not name.startswith("_"))
+        return sorted({*super().__dir__(), *its})
 
     def _call(self, method: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
         args = [_in_a_thread(one) for one in args]
@@ -265,3 +271,8 @@ def _made(make: Callable[P, Any], blocking: Callable[[Any], T]) -> Callable[P, T
 mqtt = _made(_mqtt, BlockingMqtt)
 smq = _made(_smq, BlockingSmq)
 switch = _made(_switch, BlockingSwitch)
+
+# What `connect` makes of the clients that it finds by the scheme.
+_KINDS: Final[dict[type, type[Blocking]]] = {
+    MqttClient: BlockingMqtt, SmqClient: BlockingSmq, SwitchClient: BlockingSwitch,
+}  # fmt: skip
