@@ -54,6 +54,26 @@ def test_who_plans_a_stream_ends_without_a_stack_when_java_is_gone(error: str) -
     assert ran.returncode == 1 and (error in ran.stderr) is (error == "ValueError")
 
 
+@pytest.mark.parametrize("error", ["BrokenPipeError", "ValueError"])
+def test_a_worker_that_reads_in_a_session_of_sparks_own_ends_without_a_stack(error: str) -> None:
+    """It was called by Spark's daemon before the data source was loaded there."""
+    code = (
+        "import sys, traceback\n"
+        "from types import SimpleNamespace\n"
+        "from pyspark.daemon import worker\n"
+        "from hubbub.spark.daemon import silence_this\n"
+        "sys.modules['__main__'].__spec__ = SimpleNamespace(name='pyspark.daemon')\n"
+        "silence_this()\n"
+        "try:\n"
+        f"    raise {error}\n"
+        "except BaseException:\n"
+        "    traceback.print_exc()\n"
+        "assert traceback.format_exc()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0 and (error in ran.stderr) is (error == "ValueError"), ran.stderr
+
+
 def what_is_said(module: str, folder: str) -> str:
     environment = {
         **os.environ,

@@ -6,16 +6,18 @@ fails, as it should, and it ends; but on its way out PySpark prints a Python sta
 that is right.
 
 `hubbub.spark.session` lets Spark start this module instead of its own daemon. Workers that plan
-come from Spark's own always, and who plans a stream from no daemon: the data source, when it is
-loaded there, makes them silent.
+come from Spark's own always, so do all of a session that was made otherwise, and who plans a stream
+comes from no daemon: the data source, when it is loaded there, makes them silent. A worker that is
+at work then is called already, so what it prints its end with is replaced, too.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType, TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Final
 
 from pyspark import daemon
@@ -36,6 +38,7 @@ def silence_this() -> None:
     name = getattr(getattr(main, "__spec__", None), "name", "")
     if name == daemon.__name__:
         silence(main)
+        vars(main)["traceback"] = SimpleNamespace(**vars(traceback) | {"print_exc": _print})
     elif name == PLANNER:
         sys.excepthook = _say
 
@@ -44,6 +47,12 @@ def _say(kind: type[BaseException], error: BaseException, trace: TracebackType |
     """What ends this process; that the JVM is gone is said by who started that."""
     if not issubclass(kind, GONE):
         sys.__excepthook__(kind, error, trace)
+
+
+def _print() -> None:
+    """Instead of `traceback.print_exc` as a worker of Spark's own daemon ends."""
+    if not isinstance(sys.exception(), GONE):
+        traceback.print_exc()
 
 
 def _serve(worker: Callable[..., int], *connection: object) -> int:
