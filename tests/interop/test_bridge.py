@@ -203,9 +203,15 @@ def test_a_hub_that_is_away(mosquitto: Mosquitto, bridged: Bridged) -> None:
     assert hub.stop() == 0
 
 
-def test_retained_messages_cross_with_their_flag(mosquitto: Mosquitto, bridged: Bridged) -> None:
-    publish(mosquitto.port, "far/down/r", "-r", "-q", "1", "-m", "before")
-    hub = bridged(mosquitto.port)
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_retained_messages_cross_with_their_flag(
+    mosquitto: Mosquitto, bridged: Bridged, taken_over: bool
+) -> None:
+    if taken_over:  # the session that a bridge of that name has left
+        sub = ("mosquitto_sub", "-p", str(mosquitto.port), "-c", "-i", "taken", "-q", "2", "-E")
+        subprocess.run((*sub, "-t", "far/down/#"), check=True, timeout=WAIT)
+    publish(mosquitto.port, "far/down/r", "-r", "-m", "before")  # of QoS 0 none waits there
+    hub = bridged(mosquitto.port, 'client_id = "taken"')
     wait_for(hub, True)
     publish(hub.port, "up/r", "-r", "-q", "1", "-m", "after")
     command = ("mosquitto_sub", "-F", "%r %t %p", "-C", "1", "-W", str(WAIT))

@@ -105,8 +105,30 @@ def test_the_first_words_of_5_0() -> None:
     end.accept()
     packet = end.heard()
     wanted = parse_subscribe(packet[2:], True).wanted
-    options = codec.NO_LOCAL | codec.AS_PUBLISHED | 1 << codec.HANDLING_SHIFT
+    options = codec.NO_LOCAL | codec.AS_PUBLISHED
     assert wanted == [(b"down/#", 2 | options), (b"both/#", 1 | options)]
+
+
+def test_all_that_is_retained_there_is_asked_for_until_it_was_subscribed_once() -> None:
+    """The broker may have a session of its name, as of a mosquitto whose bridge it takes over."""
+
+    def handling(end: End) -> int:
+        end.accept(present=True)
+        (_, options), _ = parse_subscribe(end.heard()[2:], True).wanted
+        return options >> codec.HANDLING_SHIFT
+
+    end = End()
+    assert handling(end) == 0
+    end.lose()
+    end.dial()
+    assert handling(end) == 0, "a connection that was lost before the answer is none"
+    end.say(codec.suback(1, [2, 1], NONE))
+    end.lose()
+    end.dial()
+    assert handling(end) == 1
+    again = Stage()
+    again.broker.state = folded(end.stage.log.rows)
+    assert handling(End(again)) == 1, "a hub that starts again is not new"
 
 
 def test_the_first_words_of_3_1_1_are_those_of_a_bridge() -> None:

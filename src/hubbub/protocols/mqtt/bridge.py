@@ -126,6 +126,8 @@ class BridgeSession(MqttSession):
         self.qos_limit = 2
         self.retains = True
         self.keeps = keeps
+        self.began = 0
+        self.asks_all = False
         self._begin()
 
     def _begin(self) -> None:
@@ -137,6 +139,7 @@ class BridgeSession(MqttSession):
             broker.change(row_about(self, schema.DISCONNECT))
             state = broker.state.sessions[PROTOCOL, self.client]
         self.remember(state)
+        self.began, self.asks_all = state.began, not state.began
         known = dict(state.subscriptions)
         for topic_filter, (qos, _) in known.items():
             self.subscriptions[topic_filter] = self._wish(topic_filter, qos)
@@ -155,7 +158,7 @@ class BridgeSession(MqttSession):
         return Subscription(self, topic_filter, qos, (SPELLED, SPELLED, SPELLED), no_local=True)
 
     def connect_row(self) -> schema.Row:
-        said = lasting_properties(FOR_EVER, self.address)
+        said = lasting_properties(FOR_EVER, self.address, began=self.began)
         return row_about(self, schema.CONNECT, number=self.backlog.next, properties=said)
 
     def join(self, link: Link, window: int) -> None:
@@ -396,6 +399,7 @@ class BridgeConnection(Connection):
         if not present:
             self._forget_open_ids()
         session.address = self.opening.address
+        session.began = session.began or self.broker.clock.stamp()
         self.broker.change(session.connect_row())
         self._subscribe()
         session.join(self.link, window)
@@ -423,8 +427,10 @@ class BridgeConnection(Connection):
     def _subscribe(self) -> None:
         options = 0
         if self.speech.v5:
-            # Retained messages come with a new subscription only, not with each reconnection.
-            options = codec.NO_LOCAL | codec.AS_PUBLISHED | 1 << codec.HANDLING_SHIFT
+            # Retained messages come with a new subscription only, not with each reconnection; and
+            # at first, for the broker may have a session of that name: a bridge took it over.
+            handling = 0 if self.session.asks_all else 1
+            options = codec.NO_LOCAL | codec.AS_PUBLISHED | handling << codec.HANDLING_SHIFT
         properties = codec.NO_PROPERTIES if self.speech.v5 else b""
         wanted = [
             (name.encode(), qos | options) for name, qos in self.bridge.topics.wanted().items()
@@ -435,6 +441,7 @@ class BridgeConnection(Connection):
             self.link.write(codec.subscribe(identifier, wanted, properties))
 
     def _suback(self, body: bytes) -> None:
+        self.session.asks_all = False
         codes = codec.parse_answer(codec.SUBACK, body).codes if self.speech.v5 else body[2:]
         for name, code in zip(self.bridge.topics.wanted(), codes, strict=False):
             if code & codec.FAILURE:
