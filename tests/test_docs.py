@@ -23,6 +23,9 @@ import pytest
 import typer
 
 from hubbub.cli import _COMMANDS, app
+from hubbub.cluster import frames
+from hubbub.journal.segments import FORMAT
+from hubbub.pipeline import iceberg, layout
 from tests.process import RunningHub, StartHub
 
 ROOT = Path(__file__).parents[1]
@@ -142,6 +145,16 @@ def test_who_comes_from_elsewhere_types_what_works(
     if "mosquitto_pub" in page.read_text("utf-8") and not shutil.which("mosquitto_pub"):
         pytest.skip("needs mosquitto-clients")
     follow(start_hub(data=tmp_path / "hubbub-data"), page, tmp_path)
+
+
+@pytest.mark.interop
+def test_who_takes_a_new_version_types_what_works(start_hub: StartHub, tmp_path: Path) -> None:
+    """And what the page says of versions is what the programs say."""
+    page = ROOT / "docs/guide/upgrade.md"
+    follow(start_hub(data=tmp_path / "hubbub-data"), page, tmp_path)
+    text = page.read_text("utf-8")
+    said = (f"`{FORMAT.strip()}`", f"({layout.VERSION})", f"`{iceberg._VERSION}` of each table")
+    assert all(one in text for one in (*said, f"this node speaks {frames.VERSION}"))
 
 
 @pytest.mark.interop

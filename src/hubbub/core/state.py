@@ -24,6 +24,7 @@ from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, row_about
 from hubbub.core.topics import DELAYED, QUEUE, SHARE, delayed_topic
+from hubbub.errors import DirectoryError
 from hubbub.schema import Row, column_of, name_of, protocol_of
 
 log = logging.getLogger("hubbub.state")
@@ -170,7 +171,13 @@ class State:
 
     def apply(self, row: Row) -> None:
         """Fold one row. A kind the fold does not know is an error: state would be wrong."""
-        self._fold[row.kind](row)
+        fold = self._fold.get(row.kind)
+        if fold is None:
+            raise DirectoryError(
+                f"row {row.seq} of the journal is of the kind {name_of(row.kind)!r}, which this "
+                "hubbub does not know: a newer one wrote it. Use that, or a backup from before"
+            )
+        fold(row)
 
     # What `apply` ends in, and the broker calls with the parts in hand: per run and not per row.
     # (Of a queue these are its `add` and `remove`.)
