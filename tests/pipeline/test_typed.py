@@ -626,3 +626,32 @@ def test_what_a_value_does_to_python_is_the_reason_of_its_message(
     assert found.column("seq").to_pylist() == [2]
     reason = Fitter(rules.table[0], rules).reason((START, START), "a", b'{"x":"y"}', "")
     assert reason == "t: LookupError: no such thing"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("windowed", [False, True])
+def test_what_does_not_fit_counts_once_where_repetitions_are_left_out(
+    writer: Writer, tmp_path: Path, spark: SparkSession, windowed: bool
+) -> None:
+    """What is remembered and what is new come of the same messages: in one pass without window."""
+    column = "avg $.y DOUBLE" if windowed else "$.y DOUBLE"
+    window = "1 minute" if windowed else ""
+    one = Typed("t", "a", {"x": "$.x BIGINT", "y": column}, dedupe_by=("x",), window=window,
+                key=("x",) if windowed else ())  # fmt: skip
+    writer.write(publish(0, "a", b'{"x":1,"y":2}'), publish(1, "a", b'{"x":"no"}'))
+    told: list[int] = []
+    pipeline.run(
+        spark, tmp_path / "data", threading.Event(), once=True, rules=Rules(table=(one,)),
+        report=lambda report: told.append(report.quarantined),
+    )  # fmt: skip
+    assert told == [1]
+    if not windowed:
+        kinds = "kind string, seq bigint, time timestamp, event_time timestamp, topic string"
+        rows = spark.createDataFrame([], f"{kinds}, payload binary, content_type string")
+        table = typed.table_of(one)
+        assert isinstance(table, Spanning)
+        opened = spark.createDataFrame([], ddl((*table.columns, *table.memory)))
+        found = table.rows(rows, opened, Moment(F.lit(START), NO_RULES))
+        plan = found._jdf.queryExecution().executedPlan().toString()
+        assert plan.count("MapInArrow") == 1, plan

@@ -199,7 +199,12 @@ def _spanning(typed: Typed, batch: DataFrame, carried: DataFrame, moment: Moment
     remembered = None
     if typed.dedupe_by:
         seen = carried.where(F.col(first).isNull())
-        fresh, remembered = _first_ones(typed, fresh, seen, moment)
+        marked = _marked(typed, fresh, seen, moment)
+        if not typed.window:
+            return _once(typed, table, marked)
+        # A second pass, which counts none again of those that do not fit.
+        again = _marked(typed, _fresh(typed, batch, moment.rules, None), seen, moment)
+        fresh, remembered = marked.where("first"), _remembered(typed, again.where("last"))
     if typed.window:
         found = _gathered(typed, fresh, carried.where(F.col(first).isNotNull()), moment)
     else:
@@ -218,10 +223,9 @@ def _filled(table: Spanning, rows: DataFrame) -> DataFrame:
     return rows.select(*made, "open")
 
 
-def _first_ones(
-    typed: Typed, fresh: DataFrame, seen: DataFrame, moment: Moment
-) -> tuple[DataFrame, DataFrame]:
-    """Rows that none alike came before, and what is to be remembered of all."""
+def _marked(typed: Typed, fresh: DataFrame, seen: DataFrame, moment: Moment) -> DataFrame:
+    """Which rows none alike came before, and which are to be remembered as the last of those alike.
+    """
     keys = list(typed.dedupe_by)
     span = F.expr(f"INTERVAL {typed.dedupe_seconds:.6f} SECONDS")
     before = seen.select(
@@ -229,16 +233,40 @@ def _first_ones(
         *(F.col(f"{_KEPT}of_{key}").alias(key) for key in keys),
     )  # fmt: skip
     both = fresh.unionByName(before, allowMissingColumns=True)
-    last = F.lag("time").over(Window.partitionBy(*keys).orderBy("seq"))
-    firsts = both.withColumn("before", last).where("seq > 0")
-    firsts = firsts.where(F.col("before").isNull() | (F.col("before") < F.col("time") - span))
-    kept = both.groupBy(*keys).agg(F.max_by("time", "seq").alias(f"{_KEPT}time"))
-    kept = kept.where(F.col(f"{_KEPT}time") >= moment.until - span)
-    kept = kept.select(
-        f"{_KEPT}time", *(F.col(key).alias(f"{_KEPT}of_{key}") for key in keys),
-        F.lit(True).alias("open"),
+    alike = Window.partitionBy(*keys).orderBy("seq")
+    earlier, later = F.lag("time").over(alike), F.lead("seq").over(alike)
+    new = F.col("earlier").isNull() | (F.col("earlier") < F.col("time") - span)
+    found = both.select("*", earlier.alias("earlier"), later.isNull().alias("last"))
+    return found.select(
+        *both.columns, ((F.col("seq") > 0) & new).alias("first"),
+        (F.col("last") & (F.col("time") >= moment.until - span)).alias("last"),
     )  # fmt: skip
-    return firsts.drop("before"), kept
+
+
+def _memories(typed: Typed) -> dict[str, Expression]:
+    """What is remembered of a row."""
+    return {f"{_KEPT}time": F.col("time")} | {
+        f"{_KEPT}of_{key}": F.col(key) for key in typed.dedupe_by
+    }
+
+
+def _remembered(typed: Typed, last: DataFrame) -> DataFrame:
+    made = [value.alias(name) for name, value in _memories(typed).items()]
+    return last.select(*made, F.lit(True).alias("open"))
+
+
+def _once(typed: Typed, table: Spanning, marked: DataFrame) -> DataFrame:
+    """Rows and what is remembered, in one pass: of two Spark would make all rows twice, with
+    decoding, and plan and compile twice as much.
+    """
+    became = F.array(F.when(F.col("first"), F.lit(False)), F.when(F.col("last"), F.lit(True)))
+    found = marked.withColumn("day", F.to_date("time"))
+    found = found.select("*", F.explode(F.array_compact(became)).alias("open"))
+    memories = _memories(typed)
+    made = [
+        F.when(~F.col("open"), F.col(one.name)).alias(one.name) for one in table.columns
+    ] + [F.when(F.col("open"), memories[one.name]).alias(one.name) for one in table.memory]
+    return found.select(*made, "open")
 
 
 def _gathered(typed: Typed, fresh: DataFrame, opened: DataFrame, moment: Moment) -> DataFrame:
