@@ -243,6 +243,13 @@ class Fresh(Orderly, Listener):
         self.estate = ""
         self.before: set[bytes] = set()
         self._earlier: set[bytes] = set()
+        self._dialled = 0
+
+    def dial(self) -> None:
+        """Who comes to another one does so later: which began last is said by their clocks."""
+        before, self._dialled = self._dialled, self.world.wall
+        if before < self.world.wall:
+            super().dial()
 
     def greet(self) -> None:
         self.welcome = False
