@@ -89,6 +89,16 @@ def test_few_rows_are_written_as_many_are(rows: list[Row]) -> None:
     assert b"".join(few) == b"".join(many)
 
 
+@pytest.mark.parametrize("first", [1, 2**63 - 1001])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 1000])
+def test_rows_that_are_numbered_one_after_the_other(count: int, first: int) -> None:
+    columns = list(zip(*[message(b"%d" % n) for n in range(count)], strict=True))
+    seqs = range(first, first + count)
+    frames = [frame.encode_columns([numbers, *columns[1:]]) for numbers in (seqs, tuple(seqs))]
+    assert frames[0] == frames[1]
+    assert frame.column(memoryview(frames[0]), 0, 0) == list(seqs)
+
+
 def test_the_schema_message_and_a_frame_are_an_arrow_stream() -> None:
     rows = numbered([message(b"x")])
     stream = arrow.SCHEMA + bytes(frame.encode(rows)[frame.HEADER.size :])

@@ -140,7 +140,7 @@ def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray
     ends, data = _texts(texts, count)
     metadata, pads = _layout(count, tuple([len(one) for one in data]))
     return [
-        metadata, _packer("q", count).pack(*seq), _longs(time, count),
+        metadata, _longs(seq, count), _longs(time, count),
         ends[0], data[0], pads[0], ends[1], data[1], pads[1], ends[2], data[2], pads[2],
         ends[3], data[3], pads[3], ends[4], data[4], pads[4], bytes(qos), _PADDING[-count & 7],
         _bits(retain), _PADDING[-((count + 7) >> 3) & 7],
@@ -179,10 +179,32 @@ def _some_ends(lengths: tuple[int, ...]) -> bytes:
 
 
 def _longs(column: Sequence[int], count: int) -> bytes:
-    """Numbers: most columns have one, or none."""
-    if count >= HANDFUL and column.count(column[0]) == count:
-        return _COUNT.pack(column[0]) * count
+    """Numbers: most columns have one, or none, and rows are numbered one after the other."""
+    if count >= HANDFUL:
+        if isinstance(column, range):
+            return _in_order(column[0], count)
+        if column.count(column[0]) == count:
+            return _COUNT.pack(column[0]) * count
     return _packer("q", count).pack(*column)
+
+
+def _in_order(first: int, count: int) -> bytes:
+    """`first` and the numbers behind it, as a sum of two very long ones: no number is an object of
+    its own, so 1,000 take 8 us instead of 31.
+
+           first    first    first    first
+        +      0        1        2        3
+    """
+    most = 1 << count.bit_length()
+    steps, ones = _steps_of_64_bits(most)
+    return (steps + first * ones).to_bytes(8 * most, "little")[: 8 * count]
+
+
+@lru_cache(maxsize=16)
+def _steps_of_64_bits(count: int) -> tuple[int, int]:
+    """0, 1, 2, … and 1, 1, 1, …"""
+    steps = _packer("q", count).pack(*range(count))
+    return int.from_bytes(steps, "little"), int.from_bytes(_COUNT.pack(1) * count, "little")
 
 
 @lru_cache(maxsize=1024)
