@@ -25,7 +25,7 @@ from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
 from hubbub.core.past import NOTHING_KEPT, Past, has_past
 from hubbub.core.quotas import SUBSCRIBED, size_of
-from hubbub.core.rights import CONSUME, RECEIVE, SUBSCRIBE, verb_of, words_of
+from hubbub.core.rights import CONSUME, OBSERVE, RECEIVE, SUBSCRIBE, verb_of, words_of
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import (
     CLIENT,
@@ -119,6 +119,20 @@ def subscribe(broker: Broker, subscription: Subscription, past: Past | None = No
     if past is not None:
         broker.archive.enter(subscription, past)
     return new
+
+
+def observe(broker: Broker, session: Session, name: str) -> int:
+    """How many a publish to a name would reach, and let it hear when that changes. `Refused` says
+    why not. Of one client it may be very many: there are hubs where it watches all others.
+
+    Of a client's address anybody who knows it may hear that it is gone.
+    """
+    if not name.startswith(CLIENT):
+        _demand(broker, session, OBSERVE, name)
+    lacks = broker.observers.lacks(session, name)
+    if lacks:
+        raise Refused(TOO_MANY, lacks)
+    return broker.observers.observe(session, name)
 
 
 def may_recall(broker: Broker, session: Session, name: str) -> None:

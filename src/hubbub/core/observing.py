@@ -1,16 +1,26 @@
 """Who wants to know how many a name reaches, and hears when that changes.
 
-The broker says which filters changed; a name that nobody observes costs nothing. No I/O.
+The broker says which filters changed; a name that nobody observes costs nothing. A filter with
+wildcards is held against all that are observed, which may be very many, and one client may come
+or go with ten thousand such filters: what is more than a little is done once for all of a turn, and
+in pieces. What a client observes counts as what it subscribes to does (`core.quotas`). No I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from hubbub.core.context import Context
+from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.session import Session
 from hubbub.core.share import Group
 from hubbub.core.topics import CLIENT, SHARE, client_number, has_wildcard, matches, shared_filter
+from hubbub.core.turns import Stint
+
+AT_ONCE: Final = 1_000  # names that are held against filters in one turn before that goes in pieces
+COMPARED: Final = 20  # filters with a name; of more it is faster to count what the name reaches
+NOTHING: Final[Iterator[str]] = iter(())
 
 
 class Observers:
@@ -26,6 +36,13 @@ class Observers:
         self.elsewhere: Callable[[str], int] | None = None
         self.watched: Callable[[str, bool], None] | None = None
         self.names: dict[str, dict[Session, int]] = {}
+        # Names that were held against filters at once in this turn; the filters that changed
+        # beside; those that are held against names now, and which names are left for them.
+        self._goes_on = False
+        self._at_once = 0
+        self._changed: dict[str, None] = {}
+        self._compared: dict[str, None] = {}
+        self._left = NOTHING
 
     def count(self, name: str) -> int:
         """How many connected clients a publish to the name would reach, each once."""
@@ -45,8 +62,16 @@ class Observers:
         observers = self.names.setdefault(name, {})
         if self.watched is not None and not session.far and not _near(observers):
             self.watched(name, True)
+        if session not in observers:
+            self.broker.quotas.take(SUBSCRIBED, session, size_of(name))
         count = observers[session] = self._count_for(session, name)
         return count
+
+    def lacks(self, session: Session, name: str) -> str:
+        """Why it may not observe one name more; "" if it may, or does."""
+        if session in self.names.get(name, {}):
+            return ""
+        return self.broker.quotas.lacks(SUBSCRIBED, session, more=size_of(name))
 
     def _count_for(self, session: Session, name: str) -> int:
         count = self.count(name)
@@ -56,15 +81,32 @@ class Observers:
         observers = self.names.get(name)
         if observers is None or observers.pop(session, None) is None:
             return
+        self.broker.quotas.give(SUBSCRIBED, session.payer, size_of(name))
         if not observers:
             del self.names[name]
         if self.watched is not None and not session.far and not _near(observers):
             self.watched(name, False)
 
+    def forget(self, session: Session, names: Iterable[str]) -> None:
+        """It is gone, and observed these, as many as there were: in turns."""
+        left = iter(list(names))
+
+        def go_on() -> None:
+            stint = Stint(self.broker.clock)
+            for name in left:
+                self.unobserve(session, name)
+                if stint.over():
+                    self.broker.later(go_on)
+                    return
+
+        go_on()
+
     def left(self, number: int) -> None:
         """An address is nobody's any more: it is told for the last time."""
-        self.tell(f"{CLIENT}{number}")
-        self.names.pop(f"{CLIENT}{number}", None)
+        name = f"{CLIENT}{number}"
+        self.tell(name)
+        for session in self.names.pop(name, ()):
+            self.broker.quotas.give(SUBSCRIBED, session.payer, size_of(name))
 
     def tell(self, topic_filter: str, literal: bool = False) -> None:
         """The subscriptions of this filter changed: tell who observes a name it matches."""
@@ -72,11 +114,36 @@ class Observers:
             return
         if topic_filter.startswith(SHARE) and not literal:
             topic_filter = shared_filter(topic_filter)
-        names = [topic_filter]
-        if not literal and has_wildcard(topic_filter):
-            names = [name for name in self.names if matches(topic_filter, name)]
-        for name in names:
+        if literal or not has_wildcard(topic_filter):
+            self._tell_of(topic_filter)
+            return
+        if not self._goes_on:
+            self._goes_on = True
+            self.broker.later(self._go_on)
+        self._at_once += len(self.names)
+        if self._at_once > AT_ONCE or self._changed or self._compared:
+            self._changed[topic_filter] = None
+            return
+        for name in [name for name in self.names if matches(topic_filter, name)]:
             self._tell_of(name)
+
+    def _go_on(self) -> None:
+        """Hold filters that changed against what is observed, for as long as a turn may take."""
+        stint, self._at_once = Stint(self.broker.clock), 0
+        if not self._compared:
+            self._compared, self._changed = self._changed, {}
+            self._left = iter(list(self.names) if self._compared else ())
+        all_of_them = len(self._compared) > COMPARED
+        for name in self._left:
+            if all_of_them or any(matches(one, name) for one in self._compared):
+                self._tell_of(name)
+            if stint.over():
+                self.broker.later(self._go_on)
+                return
+        self._compared = {}
+        self._goes_on = bool(self._changed)
+        if self._goes_on:
+            self.broker.later(self._go_on)
 
     def _tell_of(self, name: str) -> None:
         observers = self.names.get(name)

@@ -301,6 +301,8 @@ class SmqSession(Session):
         self.observing[name] = None
 
     def changed(self, name: str, count: int) -> None:
+        if not self.number:
+            return  # it is gone, and being forgotten
         number = self.broker.state.topics.numbers.get(name, 0)
         if not number:
             number = int(name[len(CLIENT) :])
@@ -313,8 +315,8 @@ class SmqSession(Session):
         """The client is gone; a second call does nothing."""
         if not self.number:
             return
-        for name in self.observing:
-            self.broker.observers.unobserve(self, name)
+        self.broker.observers.forget(self, self.observing)
+        self.observing = NOTHING_OBSERVED
         self.smq.stalled.discard(self)
         self.broker.disconnect(self, reason)
 
