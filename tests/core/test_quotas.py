@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.audit import Audit
+from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
-from hubbub.core.limits import REFUSALS_KEPT
+from hubbub.core.limits import ENDED_QUEUES, REFUSALS_KEPT
 from hubbub.core.log import Log
+from hubbub.core.message import Message
 from hubbub.core.metrics import Metrics
 from hubbub.core.quotas import (
     BEFORE,
@@ -27,6 +29,7 @@ from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as codes
+from tests.core.recording import Ear, folded, recording
 from tests.protocols.mqtt.conversation import Stage, restarted
 from tests.protocols.mqtt.modern import Modern
 from tests.protocols.smq.device import Hub as SmqHub
@@ -352,3 +355,87 @@ def test_a_queue_refused_is_counted_once_over_mqtt() -> None:
         ann.publish(f"$queue/q{number}", qos=1, packet_id=number)
     assert sum("0x97" in word for word in ann.hear()) == 3
     assert stage.broker.metrics.refused == {NAMED: 3}
+
+
+LONG_NAME = "n" * 60_000
+WEIGHT = 1 + 60_000 // 512
+
+
+def test_long_names_are_as_many_as_they_weigh() -> None:
+    """A user with its 200,000 ids, queues or sessions had 13 GB of names: they may have 64 KiB."""
+    broker, _ = recording()
+    ear = Ear(broker, "ear")
+    ear.payer, used = "user 'eve'", broker.quotas.used
+    name = f"a/{LONG_NAME}"
+    assert broker.topic_id(name, ear) and broker.subtopic_id(name, ear)
+    broker.queues.named(name, asker=ear)
+    for pool in (TOPICS, SUBTOPICS, NAMED):
+        assert used[pool]["user 'eve'"] == WEIGHT
+        broker.quotas.most[pool] = 5 * 2 * WEIGHT - 1
+    assert broker.topic_id(f"b/{LONG_NAME}", ear) == broker.subtopic_id(f"b/{LONG_NAME}", ear) == 0
+    assert "user 'eve' has" in broker.queues.lacks(f"b/{LONG_NAME}", ear)
+    assert broker.topic_id("short", ear) and not broker.queues.lacks("short", ear)
+    broker.ids.remove(name, ear)
+    broker.ids.remove_subtopic(name, ear)
+    broker.queues.destroy(name)
+    assert used[TOPICS]["user 'eve'"] == 1 and not used[SUBTOPICS] and not used[NAMED]
+    assert broker.state.topics.weight == 1 and broker.state.subtopics.weight == 0
+
+
+def test_a_long_client_id_is_many_sessions() -> None:
+    broker, _ = recording()
+    ear = Ear(broker, LONG_NAME, lasting=True)
+    assert sum(broker.quotas.used[SESSIONS].values()) in (0, WEIGHT)  # the hub's own count not
+    ear.payer = "user 'eve'"
+    broker.quotas.most[SESSIONS] = 5 * WEIGHT - 1
+    assert not broker.may_last(ear)
+    broker.quotas.most[SESSIONS] = 5 * WEIGHT
+    assert broker.may_last(ear)
+
+
+def test_the_long_name_of_a_retained_message_counts_as_its_payload_does() -> None:
+    broker, log = recording()
+    ear = Ear(broker, "ear")
+    ear.payer, used = "user 'eve'", broker.quotas.used[RETAINED]
+    name = f"a/{LONG_NAME}"
+    broker.post(Message(name, b"x", retain=True), ear)
+    broker.post(Message("short", b"x", retain=True), ear)
+    assert 60_000 - 512 < used["user 'eve'"] - 2 <= 60_000
+    assert folded(log.rows).kept_bytes == broker.state.kept_bytes == used["user 'eve'"]
+    assert not broker.retained.has_room(ear, "b" * 60_000, broker.quotas.most[RETAINED] // 5)
+    for known in (name, "short"):
+        broker.post(Message(known, b"", retain=True), ear)
+    assert broker.state.kept_bytes == 0 and not used
+
+
+def begin_and_end(broker: Broker, name: str, used: bool = True) -> None:
+    queue = broker.queues.named(name)
+    if used:
+        broker.post(Message(queue.client, b"x"))
+    broker.queues.destroy(name)
+
+
+def test_long_names_of_ended_queues_are_not_all_remembered() -> None:
+    """Ten thousand of them were 600 MB that nobody had any more, and each snapshot wrote them."""
+    broker, log = recording()
+    for number in range(ENDED_QUEUES // WEIGHT + 2):
+        begin_and_end(broker, f"{number}/{LONG_NAME}")
+    assert len(broker.state.ended_queues) <= 2
+    assert folded(log.rows).ended_queues == broker.state.ended_queues
+    assert broker.queues.named("another").next == broker.state.queue_floor == 1
+
+
+def test_a_queue_that_was_never_used_is_not_remembered() -> None:
+    """There were any number of them: the next id of all was the same, 0, which ended none."""
+    broker, log = recording()
+    for number in range(20):
+        begin_and_end(broker, f"{number}", used=False)
+    begin_and_end(broker, "used")
+    assert folded(log.rows).ended_queues == broker.state.ended_queues == {"used": 1}
+
+
+def test_a_name_that_ends_again_and_again_is_one() -> None:
+    broker, _ = recording()
+    for _ in range(ENDED_QUEUES + 10):
+        begin_and_end(broker, "again")
+    assert broker.state.ended_queues == {"again": ENDED_QUEUES + 10}

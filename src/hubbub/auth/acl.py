@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hubbub.core.caches import Caches
+from hubbub.core.caches import Caches, weight_of
 from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import ADMIN, ALL, EXACTLY, READ, SOME, VERBS, WRITE, Rights
 from hubbub.core.topics import CLIENT, is_filter, matches
@@ -76,7 +76,7 @@ class AclRights(Rights):
         if verdict is None:
             verdict = self.explain(verb, name)[0]
             self._caches.goes_with(self, self._verdicts)
-            self._caches.keep(self._verdicts, (verb, name), verdict, Caches.weight_of(name))
+            self._caches.keep(self._verdicts, (verb, name), verdict, weight_of(name))
         return verdict
 
     def ask(self, verb: str, name: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hubbub.auth.gate import Done
-from hubbub.core.caches import Caches
+from hubbub.core.caches import Caches, weight_of
 from hubbub.core.gate import Credentials, Exchange, Gate, Step
 from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import (
@@ -169,6 +169,6 @@ class PermittedRights(Rights):
         if answer is None:
             answer = self._permit(name, subscribing, self.session)
             self._caches.goes_with(self, self._answers)
-            weight = Caches.weight_of(name)
+            weight = weight_of(name)
             self._caches.keep(self._answers, (name, subscribing), answer, weight)
         return answer

@@ -142,7 +142,7 @@ BOUNDS: Final = (
     Bound("sightings", ALL, "a name that came once is forgotten"),
     Bound("plain_properties", ALL, "forgotten, read again"),
     Bound("clients", ALL, "as many as there may be files"),
-    Bound("topic_ids", ALL, "status 1; of one user a fifth", "smq.max_topics"),
+    Bound("topic_ids", ALL, "status 1; of one user a fifth; long names: several", "smq.max_topics"),
     Bound(
         "delayed_messages", ALL, "0x97, counted; of one user a fifth", "limits.delayed_messages"
     ),
@@ -154,9 +154,9 @@ BOUNDS: Final = (
     Bound("publishers", ALL, "their permissions are read again"),
     Bound("queue_messages", QUEUE, "507, MQTT 0x97", "queue.max_messages"),
     Bound("queue_bytes", QUEUE, "507, MQTT 0x97", "queue.max_bytes"),
-    Bound("queues", ALL, "507, MQTT 0x97; of one user a fifth"),
+    Bound("queues", ALL, "507, MQTT 0x97; of one user a fifth; long names: several"),
     Bound("share", USER, "one part of so many of what is for all"),
-    Bound("lasting_sessions", ALL, "MQTT 0x97; of one user a fifth"),
+    Bound("lasting_sessions", ALL, "MQTT 0x97; of one user a fifth; long names: several"),
     Bound("subscribed_bytes", ALL, "0x97; half the memory at most; a fifth of one"),
     Bound("subscription_bytes", CLIENT, "what a subscription counts, or a name that is observed"),
     Bound("queues_per_token", CLIENT, "429"),

@@ -15,7 +15,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.audit import who
-from hubbub.core.caches import Caches
+from hubbub.core.caches import Caches, weight_of
 from hubbub.core.clock import Clock
 from hubbub.core.context import Context
 from hubbub.core.delayed import Delays
@@ -175,7 +175,7 @@ class Broker(Context):
         self.sessions[key] = session
         before = self.state.sessions.get(key)
         if session.lasting and before is None:
-            self.quotas.take(SESSIONS, session)
+            self.quotas.take(SESSIONS, session, weight_of(session.client))
         elif before is not None and not session.lasting:
             self.change(row_about(session, schema.END))
         began = before.began if before is not None else self.homes.since(session)
@@ -227,7 +227,7 @@ class Broker(Context):
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
         self._forget(session)
-        self.quotas.give(SESSIONS, session.payer)
+        self.quotas.give(SESSIONS, session.payer, weight_of(session.client))
         self.sessions.pop((session.protocol, session.client), None)
         self.change(row_about(session, schema.END))
         self.homes.ended(session)
@@ -249,7 +249,9 @@ class Broker(Context):
 
     def may_last(self, session: Session) -> bool:
         """Whether there is room for one more session that outlives its connection."""
-        lacks = self.no_room or self.quotas.lacks(SESSIONS, session, len(self.state.sessions))
+        there = max(len(self.state.sessions), self.quotas.total[SESSIONS])
+        weight = weight_of(session.client)
+        lacks = self.no_room or self.quotas.lacks(SESSIONS, session, there, weight)
         return lacks == ""
 
     # Subscriptions
@@ -375,7 +377,7 @@ class Broker(Context):
     def _count(self, session: Session, whose: str) -> None:
         """What a session of before this start has counts as its user's, or its address's."""
         session.payer = whose or BEFORE
-        self.quotas.take(SESSIONS, session)
+        self.quotas.take(SESSIONS, session, weight_of(session.client))
         self.quotas.take(SUBSCRIBED, session, sum(map(size_of, session.subscriptions)))
 
     def _interrupt(self, state: SessionState) -> None:

@@ -22,6 +22,11 @@ LONG: Final = 512  # bytes of a name that weigh as much as an answer: names may 
 FREED: Final = 8  # answers at a time: 100,000 at once keep everybody waiting for 60 ms
 
 
+def weight_of(name: str | bytes) -> int:
+    """Of something small with a name, where so many are counted."""
+    return 1 + len(name) // LONG
+
+
 class Caches:
     """As many answers in all tables as weigh `most`; `emptied` is called when they begin anew.
 
@@ -38,11 +43,6 @@ class Caches:
         self._weight = 0
         self._owners: dict[int, object] = {}  # references to them, which call when they are gone
         self._old: list[Any] = []  # answers of before, of which a few go with each new one
-
-    @staticmethod
-    def weight_of(name: str | bytes) -> int:
-        """Of an answer that is small, with its name."""
-        return 1 + len(name) // LONG
 
     def __len__(self) -> int:
         """What all weigh that are there."""

@@ -16,6 +16,7 @@ from operator import index
 from typing import Final
 
 from hubbub import schema
+from hubbub.core.caches import weight_of
 from hubbub.core.context import Context
 from hubbub.core.names import LARGEST, free_number, is_number
 from hubbub.core.observing import Observers
@@ -45,11 +46,12 @@ class Ids:
         wanted, broker = _number(wanted), self._broker
         topics = broker.state.topics
         number = topics.numbers.get(name, 0)
-        if number or broker.quotas.lacks(TOPICS, session, len(topics.numbers)):
+        weight = weight_of(name)
+        if number or broker.quotas.lacks(TOPICS, session, topics.weight, weight):
             return number
         taken = wanted in topics.names or broker.reachable(wanted)
         number = wanted if is_number(wanted) and not taken else broker.address()
-        self._payers[number] = broker.quotas.take(TOPICS, session)
+        self._payers[number] = broker.quotas.take(TOPICS, session, weight)
         said = id_properties(name)
         broker.change(row_about(session, schema.CREATE, name, number=number, properties=said))
         return number
@@ -61,11 +63,12 @@ class Ids:
         number = names.numbers.get(name, 0)
         if number or (broker.hooks is not None and not broker.hooks.may_name(name, session)):
             return number
-        if broker.quotas.lacks(SUBTOPICS, session, len(names.numbers)):
+        weight = weight_of(name)
+        if broker.quotas.lacks(SUBTOPICS, session, names.weight, weight):
             return 0
         free = is_number(wanted) and wanted not in names.names
         number = wanted if free else free_number(names.names)
-        self._subtopic_payers[number] = broker.quotas.take(SUBTOPICS, session)
+        self._subtopic_payers[number] = broker.quotas.take(SUBTOPICS, session, weight)
         said = subtopic_properties(name)
         row = row_about(session, schema.CREATE, number=number, properties=said)
         broker.change(row._replace(subtopic=column_of(name)))
@@ -83,7 +86,7 @@ class Ids:
             return why
         said = id_properties(name)
         broker.change(row_about(session, schema.FORGET, name, number=number, properties=said))
-        broker.quotas.give(TOPICS, self._payers.pop(number, ""))
+        broker.quotas.give(TOPICS, self._payers.pop(number, ""), weight_of(name))
         broker.age += 1  # who has published by it looks it up again
         return ""
 
@@ -98,7 +101,7 @@ class Ids:
         said = subtopic_properties(name)
         row = row_about(session, schema.FORGET, number=number, properties=said)
         broker.change(row._replace(subtopic=column_of(name)))
-        broker.quotas.give(SUBTOPICS, self._subtopic_payers.pop(number, ""))
+        broker.quotas.give(SUBTOPICS, self._subtopic_payers.pop(number, ""), weight_of(name))
         return ""
 
     def _in_use(self, name: str) -> bool:

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Container
 from typing import Final
 
+from hubbub.core.caches import weight_of
 from hubbub.errors import HubbubError
 
 BITS = 32
@@ -23,17 +24,22 @@ DRAWN: Final = 1024  # at a time: to ask the system for each takes 3 us of a con
 
 
 class Names:
-    """One space of names and numbers, both ways."""
+    """One space of names and numbers, both ways. `weight`: of all; a long name is many."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.names: dict[int, str] = {}
+        self.weight = 0
 
     def add(self, name: str, number: int) -> None:
+        if name not in self.numbers:
+            self.weight += weight_of(name)
         self.numbers[name] = number
         self.names[number] = name
 
     def remove(self, name: str) -> None:
+        if name in self.numbers:
+            self.weight -= weight_of(name)
         self.names.pop(self.numbers.pop(name, 0), None)
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 from hubbub import schema
+from hubbub.core.caches import weight_of
 from hubbub.core.context import Context
 from hubbub.core.homes import Home
 from hubbub.core.latency import Calls
@@ -68,6 +69,7 @@ class Queues:
         self.ahead = 0
         self.moved: list[Callable[[Queue], None]] = []
         self._looking: set[Queue] = set()
+        self._ended = 0  # what the names of those weigh at the most whose next id is remembered
         self._cached_in: dict[str, dict[int, dict[bytes, Route]]] = {}  # by the queue's topic
 
     def named(
@@ -86,7 +88,7 @@ class Queues:
             self._create(name, number, properties)
             queue = self.adopt(self.broker.state.queues[name])
             queue.made_for(maker)
-            queue.payer = self.broker.quotas.take(NAMED, asker or maker)
+            queue.payer = self.broker.quotas.take(NAMED, asker or maker, weight_of(name))
             queue.row = self.broker.log.position
         return queue
 
@@ -135,6 +137,7 @@ class Queues:
 
         After a crash what was answered is over: that it was acknowledged too may have been lost.
         """
+        self._ended = sum(map(weight_of, self.broker.state.ended_queues))
         if not self.broker.state.ahead:
             return
         self.ahead = self._say_ahead(IDS_AHEAD)
@@ -225,8 +228,9 @@ class Queues:
 
     def lacks(self, name: str, asker: Session) -> str:
         """Why this client may not have a queue of that name begin; "" if it may, or is there."""
-        queues = self.broker.state.queues
-        return "" if name in queues else self.broker.quotas.lacks(NAMED, asker, len(queues))
+        queues, quotas = self.broker.state.queues, self.broker.quotas
+        there = max(len(queues), quotas.total[NAMED])
+        return "" if name in queues else quotas.lacks(NAMED, asker, there, weight_of(name))
 
     def adopt(self, queue: Queue) -> Queue:
         """Make a queue of the fold a living one; who consumed one of that name does again."""
@@ -243,6 +247,20 @@ class Queues:
         self.broker.homes.began(queue, queue.began)
         return queue
 
+    def _ended_are_many(self, queue: Queue) -> bool:
+        """Whether one that ends is too many among those whose next id is remembered by name."""
+        name, ended = queue.name, self.broker.state.ended_queues
+        if queue.next <= self.broker.state.queue_floor:
+            return False  # nothing ever came into it: no id of it must be remembered
+        if len(ended) < ENDED_QUEUES and self._ended < ENDED_QUEUES:
+            self._ended += weight_of(name)
+            return False
+        self._ended = sum(map(weight_of, ended)) + weight_of(name)  # some came again meanwhile
+        if len(ended) < ENDED_QUEUES and self._ended < ENDED_QUEUES:
+            return False
+        self._ended = 0
+        return True
+
     def destroy(self, name: str) -> None:
         """End a queue with all it holds; nothing happens if there is none."""
         queue = self.broker.state.queues.get(name)
@@ -255,10 +273,10 @@ class Queues:
         for number, seq in queue.messages.items():
             queue.end_lease(number, seq)
             self.broker.log.unpin(seq)
-        self.broker.quotas.give(NAMED, queue.payer)
+        self.broker.quotas.give(NAMED, queue.payer, weight_of(name))
         floor = 0
-        if len(self.broker.state.ended_queues) >= ENDED_QUEUES:
-            floor = max(queue.next, *self.broker.state.ended_queues.values())
+        if self._ended_are_many(queue):
+            floor = max(queue.next, *self.broker.state.ended_queues.values(), 0)
         self.broker.change(Row(0, 0, schema.DESTROY, topic=column_of(queue.client), number=floor))
         self.broker.age += 1
         for routes in self._cached_in.pop(queue.client, {}).values():

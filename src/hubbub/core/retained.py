@@ -29,7 +29,7 @@ from hubbub.core.quotas import RETAINED as RETAINED_BYTES
 from hubbub.core.quotas import payer
 from hubbub.core.rights import PUBLISH, RECEIVE, Rights
 from hubbub.core.session import Feed, Session, Subscription
-from hubbub.core.state import NOTHING, Kept
+from hubbub.core.state import NOTHING, Kept, kept_size
 from hubbub.core.topics import OWN, SYSTEM, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
@@ -193,9 +193,10 @@ class Retained:
             return True
         before = state.kept.get(name, NOTHING)
         if broker.no_room:
-            return name in state.retained and size <= before.size
+            return name in state.retained and kept_size(name, size) <= before.size
         if len(state.retained) >= self.most and name not in state.retained:
             return False
+        size = kept_size(name, size)
         own = before.size if before.whose == payer(sender) else 0
         if size <= own:
             return True
@@ -214,7 +215,7 @@ class Retained:
         before = state.retained.get(name, 0)
         self._give(name)
         if message.payload:
-            size, expires = len(message.payload), message.expires
+            size, expires = kept_size(name, len(message.payload)), message.expires
             whose = self.broker.quotas.take(RETAINED_BYTES, run.sender, size)
             state.retain(name, seq, Kept(size, expires, whose))
             if expires:

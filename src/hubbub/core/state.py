@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from hubbub import schema
+from hubbub.core.caches import LONG
 from hubbub.core.gate import owner
 from hubbub.core.limits import PEEKED_BYTES
 from hubbub.core.message import PUBLISHER, properties_column
@@ -54,7 +55,7 @@ def id_properties(name: str) -> bytes:
 
 
 class Kept(NamedTuple):
-    """What a retained message takes: bytes of payload, when it expires (UTC microseconds, 0 =
+    """What a retained message takes: bytes (`kept_size`), when it expires (UTC microseconds, 0 =
     never), and whose it is; "" is nobody's, or of before a start and of who had no user name.
     """
 
@@ -64,6 +65,11 @@ class Kept(NamedTuple):
 
 
 NOTHING: Final = Kept(0, 0, "")
+
+
+def kept_size(name: str, payload: int) -> int:
+    """Bytes that a retained message counts: with those of a name that is a payload by itself."""
+    return payload + len(name) // LONG * LONG
 
 
 def came_in(address: str, user: str, place: str) -> dict[str, object]:
@@ -327,7 +333,7 @@ class State:
         A `number` says it for all queues that ended so far: new ones begin there at the least.
         """
         queue = self.queues.pop(name_of(row.topic)[len(QUEUE) :], None)
-        if queue is not None:
+        if queue is not None and queue.next > self.queue_floor:  # else it would begin there anyway
             self.ended_queues[queue.name] = queue.next
         if row.number:
             self.ended_queues.clear()
@@ -369,8 +375,9 @@ class State:
         if row.topic.startswith(_DELAYED):
             self._delay(row)
         elif row.retain:
-            kept = Kept(len(row.payload), row.expires, _publisher(row)) if row.payload else NOTHING
-            self.retain(name_of(row.topic), row.seq if row.payload else 0, kept)
+            name, size = name_of(row.topic), len(row.payload)
+            kept = Kept(kept_size(name, size), row.expires, _publisher(row)) if size else NOTHING
+            self.retain(name, row.seq if size else 0, kept)
         if row.number:
             self.opened(self._key(row), row.number)
 

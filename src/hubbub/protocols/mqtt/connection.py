@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from hubbub.core.caches import Caches
+from hubbub.core.caches import weight_of
 from hubbub.core.client import keep
 from hubbub.core.connection import NEVER
 from hubbub.core.gate import Admission, Opening
@@ -341,7 +341,7 @@ class MqttConnection(Arriving):
             return route
         if self._routes is NO_ROUTES:
             self._routes = {}
-        weight = route.weight + Caches.weight_of(topic)
+        weight = route.weight + weight_of(topic)
         self.broker.shortcuts.keep(self._routes, topic, route, weight)
         return route
 

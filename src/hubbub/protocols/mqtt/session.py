@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.caches import Caches
+from hubbub.core.caches import weight_of
 from hubbub.core.client import drop
 from hubbub.core.connection import Connection
 from hubbub.core.limits import PREFETCH
@@ -494,7 +494,7 @@ class MqttSession(Session):
         if asked is None:
             self._asked = self._asked or {}
             asked = _together(_matching(list(self.subscriptions.values()), message.topic, own))
-            self.broker.shortcuts.keep(self._asked, key, asked, Caches.weight_of(key[0]))
+            self.broker.shortcuts.keep(self._asked, key, asked, weight_of(key[0]))
         return asked
 
     # What the client answers
