@@ -158,7 +158,7 @@ BOUNDS: Final = (
     Bound("share", USER, "one part of so many of what is for all"),
     Bound("lasting_sessions", ALL, "MQTT 0x97; of one user a fifth; long names: several"),
     Bound("subscribed_bytes", ALL, "0x97; half the memory at most; a fifth of one"),
-    Bound("subscription_bytes", CLIENT, "what a subscription counts, or a name that is observed"),
+    Bound("subscription_bytes", CLIENT, "what a subscription, binding, observed name counts"),
     Bound("queues_per_token", CLIENT, "429"),
     Bound("ended_queues", ALL, "their next ids are one number for all"),
     Bound("ids_ahead", ALL, "rows: requests are handed out when they are durable"),

@@ -109,6 +109,7 @@ class Queue(Session):
         self.row = 0
         self.began = 0
         self.payer = ""  # for whom it counts
+        self.binders: dict[str, str] = {}  # and for whom each filter that somebody bound
         self._ids = array("q")
         self._seqs = array("q")
         self._sizes = array("q")

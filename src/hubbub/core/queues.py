@@ -30,7 +30,7 @@ from hubbub.core.limits import (
 from hubbub.core.message import ASIDE, SPELLED, Message, Run, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
-from hubbub.core.quotas import NAMED
+from hubbub.core.quotas import NAMED, SUBSCRIBED, size_of
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import queue_properties
@@ -274,6 +274,8 @@ class Queues:
             queue.end_lease(number, seq)
             self.broker.log.unpin(seq)
         self.broker.quotas.give(NAMED, queue.payer, weight_of(name))
+        for topic_filter in list(queue.binders):
+            self._bound_no_more(queue, topic_filter)
         floor = 0
         if self._ended_are_many(queue):
             floor = max(queue.next, *self.broker.state.ended_queues.values(), 0)
@@ -341,18 +343,38 @@ class Queues:
         """No route is kept anywhere any more."""
         self._cached_in.clear()
 
-    def bind(self, queue: Queue, topic_filter: str) -> None:
+    def lacks_binding(self, queue: Queue, topic_filter: str, asker: Session, most: int) -> str:
+        """Why this client may not bind a filter; "" if it may, or it is bound. `most`: to a queue.
+
+        It takes what a subscription takes, so it counts as one.
+        """
+        bound = queue.subscriptions
+        if topic_filter in bound:
+            return ""
+        if len(bound) >= most:
+            return f"{len(bound)} filters are bound to {queue.name}, and {most} are the most"
+        return self.broker.quotas.lacks(SUBSCRIBED, asker, more=size_of(topic_filter))
+
+    def bind(self, queue: Queue, topic_filter: str, asker: Session | None = None) -> None:
         """Every publish that matches the filter enters the queue from now on."""
         if topic_filter not in queue.subscriptions:
+            whose = self.broker.quotas.take(SUBSCRIBED, asker, size_of(topic_filter))
+            if whose:
+                queue.binders[topic_filter] = whose
             self.broker.change(row_about(queue, schema.SUBSCRIBE, topic_filter, qos=2))
             self.broker.enter(self.entrance(queue, topic_filter))
 
     def unbind(self, queue: Queue, topic_filter: str) -> None:
         subscription = queue.subscriptions.pop(topic_filter, None)
         if subscription is not None:
+            self._bound_no_more(queue, topic_filter)
             self.broker.change(row_about(queue, schema.UNSUBSCRIBE, topic_filter))
             self.broker.filters.remove(subscription)
             self.broker.age += 1
+
+    def _bound_no_more(self, queue: Queue, topic_filter: str) -> None:
+        whose = queue.binders.pop(topic_filter, "")
+        self.broker.quotas.give(SUBSCRIBED, whose, size_of(topic_filter))
 
     def entrance(self, queue: Queue, topic_filter: str) -> Subscription:
         subscription = Subscription(queue, topic_filter, 2, (SPELLED, SPELLED, SPELLED))

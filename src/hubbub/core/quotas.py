@@ -6,7 +6,7 @@
     topic ids             names that have a number            one is given
     sub-topic ids         the same of sub-topics              one is given
     lasting sessions      sessions that outlive a connection  a client begins one
-    bytes of subscriptions  SUBSCRIPTION_BYTES and the filter  a client subscribes, or observes
+    bytes of subscriptions  SUBSCRIPTION_BYTES and the filter  a client subscribes, observes, binds
     retained bytes        payloads of retained messages       one is to be retained
     open requests         requests with a reply id            one is published, and is to get its id
     sink partitions       those of queries that publish       the first batch of one comes

@@ -268,7 +268,8 @@ class SwitchConnection(Connection):
         return request
 
     def waiting(self) -> int:
-        return self.kept + self.requests.waiting() + len(self._unheard)
+        waits = self.wait.weight if self.wait is not None else 0
+        return self.kept + self.requests.waiting() + len(self._unheard) + waits
 
     def works(self) -> bool:
         return self.busy or self.working or bool(self.pending)

@@ -208,6 +208,7 @@ class Gathered(Wait):
         if self._poll is not None:
             self._poll.look = self.look
             self._poll.begin()
+            self.weight = self._poll.weight
 
     def end(self) -> None:
         for wait in self._asked.values():

@@ -18,7 +18,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.homes import Home
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Call, Refused
-from hubbub.protocols.switch.session import SwitchSession
+from hubbub.protocols.switch.session import SwitchSession, subscribe
 
 READING: Final = frozenset(("subscribe", "transfer_subscribed", "ack_subscribed", "create_private"))
 ELSEWHERE: Final = ""  # of a request that was read at another node: its queue, which that one knows
@@ -28,7 +28,6 @@ APART: Final = (
     "Clients of the first message-switch read the queues of one node: {} is at node {}, {} is at "
     "node {}. Read them by tokens of their own."
 )
-TOO_MANY: Final = "{} subscriptions, no more are allowed."
 
 
 def decides(call: Call, session: SwitchSession) -> bool:
@@ -61,10 +60,8 @@ def _subscribe(broker: Broker, session: SwitchSession, name: str) -> Home | None
     """Other connections of the token are to read it, too, so it is noted here as well."""
     home = _reads_at(broker, session, name)
     if home is not None and not home.lacks:
-        if len(session.subscribed) >= codec.TRANSFER_QUEUES:
-            raise Refused(429, TOO_MANY.format(len(session.subscribed)))
+        subscribe(broker, session, name)
         session.readme = True
-        session.subscribe(name)
     return home
 
 
@@ -114,5 +111,5 @@ def _answer(broker: Broker, call: Call, session: SwitchSession) -> Home | None:
     asked = _asked(call, session)
     if asked is None or asked[0] != ELSEWHERE:
         return None  # it is here, and known by the operation itself
-    del session.asked[call.arguments[0], codec.integer(call.arguments[1])]
+    session.answers(call.arguments[0], codec.integer(call.arguments[1]))
     return _read_at(broker, session)

@@ -11,7 +11,7 @@ from hubbub.core.rights import CONSUME
 from hubbub.core.topics import QUEUE
 from hubbub.protocols.switch import codec, readme
 from hubbub.protocols.switch.address import reply_address
-from hubbub.protocols.switch.codec import Call, Refused
+from hubbub.protocols.switch.codec import Call
 from hubbub.protocols.switch.operations import (
     Answer,
     Operation,
@@ -23,7 +23,8 @@ from hubbub.protocols.switch.operations import (
     respond,
     take_out,
 )
-from hubbub.protocols.switch.session import README, SwitchSession, Visitor
+from hubbub.protocols.switch.session import README, SwitchSession, Visitor, unsubscribe
+from hubbub.protocols.switch.session import subscribe as begin_to_read
 from hubbub.schema import name_to_wire
 from hubbub.wire.http import Request
 
@@ -41,6 +42,7 @@ def create_private(shared: Shared, session: Visitor, call: Call, request: Reques
     if isinstance(session, SwitchSession):
         session.expects_answer(name)
         for old in session.worn_out():
+            unsubscribe(shared.broker, session, old)
             end_queue(shared, old)
     make(shared, session, name, session)
     return _readme(shared, session, name_to_wire(name))
@@ -52,9 +54,7 @@ def create_named(shared: Shared, session: Visitor, call: Call, request: Request)
 
 def subscribe(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     if isinstance(session, SwitchSession):
-        if len(session.subscribed) >= codec.TRANSFER_QUEUES:
-            raise Refused(429, f"{len(session.subscribed)} subscriptions, no more are allowed.")
-        session.subscribe(call.arguments[0])
+        begin_to_read(shared.broker, session, call.arguments[0])
     return _readme(shared, session)
 
 
@@ -72,7 +72,7 @@ def send(shared: Shared, session: Visitor, call: Call, request: Request) -> Answ
     queue = shared.broker.state.queues.get(name)
     asked = None
     if isinstance(session, SwitchSession) and not reply_to:
-        asked = session.asked.pop((name, correlation), None)
+        asked = session.answers(name, correlation)
     elif isinstance(session, SwitchSession) and reply_to in session.fetched:
         session.expects_answer(reply_to)
     if asked is not None:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.caches import weight_of
 from hubbub.core.gate import Admission, Opening
 from hubbub.core.limits import READER_SECONDS, TOKENS
 from hubbub.core.queue import PLAIN, Queue
+from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.session import Silent
-from hubbub.protocols.switch.codec import Refused
+from hubbub.protocols.switch.codec import TRANSFER_QUEUES, Refused
 
 PROTOCOL: Final = "switch"
 RESTART_SECONDS: Final = 60.0  # clients retry every few seconds; a supervisor needs longer
@@ -56,6 +58,7 @@ class SwitchSession(Visitor):
         self.subscribed: dict[str, None] = {}
         self.reading: dict[object, Callable[[str], None]] = {}
         self.asked: dict[tuple[str, int], tuple[str, int]] = {}
+        self.asked_weight = 0
         self.unanswered: dict[str, None] = {}
         self.fetched: dict[str, None] = {}
         self.reads: dict[str, None] = {}
@@ -72,9 +75,18 @@ class SwitchSession(Visitor):
 
     def remember(self, reply_to: str, correlation: int, queue: str, number: int) -> None:
         """It got a request; the oldest ones are forgotten when there are too many."""
+        self.answers(reply_to, correlation)
         self.asked[reply_to, correlation] = (queue, number)
-        if len(self.asked) > ASKED:
-            del self.asked[next(iter(self.asked))]
+        self.asked_weight += weight_of(reply_to)
+        while self.asked_weight > ASKED:
+            self.answers(*next(iter(self.asked)))
+
+    def answers(self, reply_to: str, correlation: int) -> tuple[str, int] | None:
+        """Queue and id of the request that this answers, which is no more remembered."""
+        asked = self.asked.pop((reply_to, correlation), None)
+        if asked is not None:
+            self.asked_weight -= weight_of(reply_to)
+        return asked
 
     def has_read(self, name: str) -> None:
         if name not in self.reads:
@@ -98,12 +110,32 @@ class SwitchSession(Visitor):
             while len(names) > most:
                 name = next(iter(names))
                 del names[name]
-                self.subscribed.pop(name, None)
                 yield name
 
     def goodbye(self, text: str = "") -> None:
         for opening in list(self.openings):
             opening.carrier.close_for(text or "ended by the hub")
+
+
+def subscribe(broker: Broker, session: SwitchSession, name: str) -> None:
+    """What waits in that queue comes with its transfers, whether it is there yet or not.
+
+    Refused if it has too many: a name that nobody has takes as much as a subscription.
+    """
+    if name not in session.subscribed:
+        if len(session.subscribed) >= TRANSFER_QUEUES:
+            raise Refused(429, f"{len(session.subscribed)} subscriptions, no more are allowed.")
+        lacks = broker.quotas.lacks(SUBSCRIBED, session, more=size_of(name))
+        if lacks:
+            raise Refused(507, f"No more subscriptions: {lacks}.")
+        broker.quotas.take(SUBSCRIBED, session, size_of(name))
+    session.subscribe(name)
+
+
+def unsubscribe(broker: Broker, session: SwitchSession, name: str) -> None:
+    if name in session.subscribed:
+        del session.subscribed[name]
+        broker.quotas.give(SUBSCRIBED, session.payer, size_of(name))
 
 
 class Logins:
@@ -167,6 +199,8 @@ class Logins:
             return
         token = session.client
         del self._sessions[token]
+        for name in list(session.subscribed):
+            unsubscribe(self.broker, session, name)
         self.broker.disconnect(session, reason)
         if not (reason or self.stopping):
             self._left_in_order(session)

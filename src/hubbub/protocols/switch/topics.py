@@ -60,7 +60,11 @@ def bind(shared: Shared, session: Visitor, call: Call, request: Request) -> Answ
         client.check_wildcards(shared.broker, topic_filter)
     except client.Refused as refusal:
         raise Refused(403, str(refusal)) from None
-    shared.broker.queues.bind(make(shared, session, call.arguments[0]), topic_filter)
+    queues, queue = shared.broker.queues, make(shared, session, call.arguments[0])
+    lacks = queues.lacks_binding(queue, topic_filter, session, shared.broker.subscriptions)
+    if lacks:
+        raise Refused(507, f"No more is bound: {lacks}.")
+    queues.bind(queue, topic_filter, session)
     return Answer()
 
 

@@ -25,6 +25,7 @@ from hubbub.core.limits import MIB
 from hubbub.core.log import MEMORY
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN, Entry, Queue
+from hubbub.core.quotas import size_of
 from hubbub.core.rights import CONSUME
 from hubbub.core.topics import QUEUE
 from hubbub.core.turns import Stint
@@ -92,6 +93,7 @@ class Reading(Wait):
 
     def begin(self) -> None:
         for name in self.names():
+            self.weight += size_of(name)
             self.broker.queues.wait_at(name, self)
 
     def end(self) -> None:

@@ -62,7 +62,7 @@ class Wait(Reader):
 
     `look` is what its connection wants called when there may be something; it sets it. `upto`: the
     last row that the answer tells of, 0 = any made so far; it leaves when that is as safe as
-    `level` says (`core.log`), 0 = as its listener's.
+    `level` says (`core.log`), 0 = as its listener's. `weight`: bytes that it keeps while it waits.
     """
 
     def __init__(self, wakeups: Wakeups, deadline: float) -> None:
@@ -70,6 +70,7 @@ class Wait(Reader):
         self.deadline = deadline
         self.look: Callable[[], None] = nobody
         self.woken = False
+        self.weight = 0
         self.status = 200
         self.upto = 0
         self.level = 0
