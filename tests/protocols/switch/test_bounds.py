@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from hubbub.core.clock import Clock
 from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.topics import QUEUE
 from hubbub.protocols.switch.session import ASKED, SwitchSession
@@ -109,3 +110,44 @@ def test_requests_with_long_reply_queues_are_many_that_are_remembered() -> None:
     while session.asked:
         session.answers(*next(iter(session.asked)))
     assert session.asked_weight == 0
+
+
+class Hasty(Clock):
+    """Whoever asks has worked for half a millisecond since."""
+
+    seconds = 1_000.0
+
+    def now(self) -> float:
+        self.seconds += 0.0005
+        return self.seconds
+
+    def spent(self) -> float:
+        return self.seconds
+
+
+def left_with_queues(count: int) -> Hub:
+    hub = Hub()
+    maker = hub.log_in("maker")
+    for number in range(count):
+        assert status(maker, get(f"/transient/{number}")) == b"200"
+    hub.broker.clock = Hasty()
+    maker.connection.lost("")
+    assert count - 20 < len(hub.broker.state.queues) < count
+    return hub
+
+
+def test_very_many_queues_of_one_token_end_in_turns() -> None:
+    """20,000 of them kept everybody waiting for 0.2 s."""
+    hub = left_with_queues(100)
+    while hub.broker.unsettled:
+        hub.tick()
+    assert hub.broker.state.queues == {}
+
+
+def test_who_comes_back_meanwhile_has_none_of_them_and_keeps_what_it_makes() -> None:
+    hub = left_with_queues(100)
+    maker = hub.log_in("maker")
+    assert hub.broker.state.queues == {}
+    assert status(maker, get("/transient/99")) == b"200"
+    hub.tick()
+    assert list(hub.broker.state.queues) == ["99"]

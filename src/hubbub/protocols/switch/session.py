@@ -9,6 +9,7 @@ about once a second. No I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -18,6 +19,7 @@ from hubbub.core.limits import READER_SECONDS, TOKENS
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.session import Silent
+from hubbub.core.turns import Stint
 from hubbub.protocols.switch.codec import TRANSFER_QUEUES, Refused
 
 PROTOCOL: Final = "switch"
@@ -156,6 +158,7 @@ class Logins:
         self._makers: dict[str, str] = {}
         self._deadlines: dict[str, float] = {}
         self._left: dict[str, float] = {}
+        self._ending: dict[str, Iterator[str]] = {}  # whose queues end just now
         self._recovered = False
         broker.queues.moved.append(self.moved)
 
@@ -170,6 +173,8 @@ class Logins:
         if session is None:
             if len(self._sessions) >= TOKENS:
                 raise Refused(429, "Too many tokens are logged in.")
+            for name in self._ending.pop(token, ()):  # what it had is gone before it is back
+                self._end_queue(token, name)
             session = self._sessions[token] = SwitchSession(admission)
             self._deadlines.pop(token, None)
             self.broker.connect(session, admission)
@@ -288,8 +293,22 @@ class Logins:
                     self._deadlines.setdefault(queue.owner, deadline)
 
     def _end_queues(self, token: str) -> None:
-        for name in self._owned.pop(token, ()):
-            queue = self.broker.state.queues.get(name)
-            if queue is not None and queue.owner == token:
-                self.broker.queues.destroy(name)
-                self.ended(queue)
+        """In turns: there may be twenty thousand, and all others would wait for that."""
+        names = self._ending[token] = iter(list(self._owned.pop(token, ())))
+        self._go_on_ending(token, names)
+
+    def _go_on_ending(self, token: str, names: Iterator[str]) -> None:
+        stint = Stint(self.broker.clock)
+        for name in names:
+            self._end_queue(token, name)
+            if stint.over():
+                self.broker.later(partial(self._go_on_ending, token, names))
+                return
+        if self._ending.get(token) is names:
+            del self._ending[token]
+
+    def _end_queue(self, token: str, name: str) -> None:
+        queue = self.broker.state.queues.get(name)
+        if queue is not None and queue.owner == token:
+            self.broker.queues.destroy(name)
+            self.ended(queue)
