@@ -66,11 +66,51 @@ def test_what_is_left_out_is_said_in_the_end(clock: Clock) -> None:
     assert [one.getMessage() for one in said] == ["7 more lines within 10 s like: x"]
 
 
+def letters(number: int) -> str:
+    return "".join(chr(ord("g") + int(digit)) for digit in str(number))
+
+
+@pytest.mark.parametrize("quotes", ["", "'", '"', "'\"", "\\'\"", "'\\\"", "\""])
+def test_what_a_stranger_says_makes_no_kind_of_its_own(clock: Clock, quotes: str) -> None:
+    """With both quotes in it `repr` has escapes, and each connection of a flood had its line."""
+    repeats = Repeats(lambda one: None)
+    said = [f"{quotes}{letters(number)}{quotes}".encode() for number in range(1_000)]
+    lines = [record("%s:%d closed: no protocol here begins with %r", "h", 1, one) for one in said]
+    assert sum(map(repeats.filter, lines)) == LIKE
+
+
+def test_a_quote_that_is_cut_off_makes_no_kind_of_its_own(clock: Clock) -> None:
+    repeats = Repeats(lambda one: None)
+    lines = [record("closed: %r", letters(number) + "x" * 500) for number in range(1_000)]
+    assert sum(map(repeats.filter, lines)) == LIKE
+
+
+def test_words_of_strangers_that_are_not_quoted_are_bounded_too(clock: Clock) -> None:
+    said: list[logging.LogRecord] = []
+    repeats = Repeats(said.append)
+    lines = [record("pages of %s may not", letters(number)) for number in range(3 * logs.KINDS)]
+    assert sum(map(repeats.filter, lines)) == logs.SAID + LIKE
+    assert repeats.filter(record("something else"))
+    clock.now += SPAN + 1
+    assert repeats.filter(record("pages of %s may not", "another"))
+    more = 3 * logs.KINDS - logs.SAID - LIKE
+    assert f"{more} more lines within 10 s like: pages of %s may not" in said[-1].getMessage()
+
+
+def test_spans_end_also_after_there_were_too_many_kinds(clock: Clock) -> None:
+    """From then on no more than LIKE lines of a kind were written for ever."""
+    repeats = Repeats(lambda one: None)
+    for number in range(logs.KINDS + 1):
+        repeats.filter(record(f"closed: {letters(number)}"))
+    for _ in range(3):
+        assert sum(repeats.filter(record("x")) for _ in range(2 * LIKE)) == LIKE
+        clock.now += SPAN + 2
+
+
 def test_kinds_that_strangers_make_up_take_bounded_memory(clock: Clock) -> None:
     repeats = Repeats(lambda one: None)
     for number in range(3 * logs.KINDS):
-        word = "".join(chr(ord("g") + int(digit)) for digit in str(number))
-        assert repeats.filter(record(f"closed: {word}"))
+        assert repeats.filter(record(f"closed: {letters(number)}"))
     assert len(repeats._kinds) <= logs.KINDS
 
 

@@ -22,10 +22,16 @@ from hubbub.terminal import LogLines
 LIKE: Final = 50  # lines of one kind: more are read by nobody
 SPAN: Final = 10.0  # seconds, from the first of them
 KINDS: Final = 1_000  # that are remembered; then all begin anew
+SAID: Final = 20  # kinds of one statement in a span: strangers choose words that stand in some
 BOUNDED: Final = ("hubbub.audit",)  # by themselves; of these each is wanted
 WHO: Final = ("user", "client", "protocol", "address", "listener")  # what a record may know
 
-_NAMES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[0-9a-fA-F:.]*[0-9][0-9a-fA-F:.]*")
+# Quoted as `repr` does it, and perhaps cut off: who is quoted has both quotes in its name if it
+# wants each line to be another.
+_NAMES: Final = re.compile(
+    r"""'(?:[^'\\]|\\.)*(?:'|\\?$)|"(?:[^"\\]|\\.)*(?:"|\\?$)|[0-9a-fA-F:.]*[0-9][0-9a-fA-F:.]*""",
+    re.DOTALL,
+)
 
 
 class Repeats(logging.Filter):
@@ -35,6 +41,8 @@ class Repeats(logging.Filter):
         super().__init__()
         self._say = say
         self._kinds: dict[tuple[str, str], list[float]] = {}  # when its span ends, and how many
+        self._of: dict[tuple[str, str], tuple[str, str]] = {}  # of which statement one is
+        self._said: dict[tuple[str, str], int] = {}  # how many kinds of each there are
         self._look = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -43,23 +51,45 @@ class Repeats(logging.Filter):
             self.tell(now)
         if record.levelno < logging.INFO or record.name in BOUNDED:
             return True
-        key = record.name, _NAMES.sub("_", record.getMessage()[:300])
-        kind = self._kinds.get(key)
-        if kind is None:
-            if len(self._kinds) >= KINDS:
-                self.tell(float("inf"))
-            kind = self._kinds[key] = [now + SPAN, 0]
+        kind = self._kind(record, now)
         kind[1] += 1
         return kind[1] <= LIKE
+
+    def _kind(self, record: logging.LogRecord, now: float) -> list[float]:
+        key = record.name, _NAMES.sub("_", record.getMessage()[:300])
+        kind = self._kinds.get(key)
+        if kind is not None:
+            return kind
+        said = record.name, str(record.msg)
+        if len(self._kinds) >= KINDS:
+            self.tell()
+            self._look = now + 1.0
+        if self._said.get(said, 0) >= SAID:
+            return self._kinds.setdefault(said, [now + SPAN, 0])  # the rest of them are as one
+        self._said[said] = self._said.get(said, 0) + 1
+        self._of[key] = said
+        kind = self._kinds[key] = [now + SPAN, 0]
+        return kind
 
     def tell(self, now: float = float("inf")) -> None:
         """Say what was left out in the spans that are over by now."""
         self._look = now + 1.0
         for key in [key for key, (until, _) in self._kinds.items() if until <= now]:
+            said = self._of.pop(key, None)
+            if said is not None:
+                self._forget(said)
             more = int(self._kinds.pop(key)[1]) - LIKE
             if more > 0:
                 text = f"{more} more lines within {SPAN:.0f} s like: {key[1]}"
                 self._say(logging.LogRecord(key[0], logging.INFO, "", 0, text, (), None))
+
+    def _forget(self, said: tuple[str, str]) -> None:
+        """One kind less of a statement."""
+        left = self._said.get(said, 0) - 1
+        if left > 0:
+            self._said[said] = left
+        else:
+            self._said.pop(said, None)
 
 
 class JsonLines(logging.Formatter):
