@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.quotas import SUBSCRIBED
+from hubbub.protocols.smq import codec
 from tests.protocols.smq.device import Hub
 
 
@@ -35,3 +36,12 @@ def test_what_a_client_observes_counts_as_what_it_subscribes_to(hub: Hub) -> Non
     device.hang_up()
     assert hub.broker.quotas.used[SUBSCRIBED].get("user 'eve'", 0) == 0
     assert hub.broker.observers.names == {}
+
+
+def test_what_a_client_says_of_itself_weighs_as_long_as_it_is_there(hub: Hub) -> None:
+    """60 KB of each of ten thousand connections were in no bound."""
+    plain, device = hub.device(b"client-a"), hub.device()
+    device.hear()
+    device.raw(codec.build_connect(b"client-b", info=b"i" * 60_000))
+    device.expect("Connack")
+    assert device.far.connection.lasting == 60_000 and plain.far.connection.lasting == 0

@@ -313,6 +313,8 @@ class SmqConnection(Connection):
         wanted, smq = self._wanted, self.smq
         assert wanted is not None
         self._wanted = None
+        if wanted.info:
+            self.lasting = len(wanted.info)  # applications may ask for it at any time
         session = SmqSession(smq, admission, self.link, self.encoding, wanted.largest)
         self.session = session
         self.broker.connect(session, admission)
