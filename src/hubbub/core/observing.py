@@ -9,6 +9,7 @@ in pieces. What a client observes counts as what it subscribes to does (`core.qu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from hubbub.core.context import Context
@@ -89,17 +90,15 @@ class Observers:
 
     def forget(self, session: Session, names: Iterable[str]) -> None:
         """It is gone, and observed these, as many as there were: in turns."""
-        left = iter(list(names))
+        self._forget(session, iter(list(names)))
 
-        def go_on() -> None:
-            stint = Stint(self.broker.clock)
-            for name in left:
-                self.unobserve(session, name)
-                if stint.over():
-                    self.broker.later(go_on)
-                    return
-
-        go_on()
+    def _forget(self, session: Session, left: Iterator[str]) -> None:
+        stint = Stint(self.broker.clock)
+        for name in left:
+            self.unobserve(session, name)
+            if stint.over():
+                self.broker.later(partial(self._forget, session, left))
+                return
 
     def left(self, number: int) -> None:
         """An address is nobody's any more: it is told for the last time."""
