@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hubbub.cluster import frames
+from hubbub.cluster import frames, wills
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_RUN, CLUSTER_UNHEARD_BYTES
 from tests.cluster.world import World
 
@@ -31,14 +31,22 @@ class Busy(World):
             node.sent += 1
             self.here.hear(frames.frame("b", there.boot, node.life, node.sent, portion))
 
+    def beat(self, name: str, apart: float = 0.0) -> None:
+        """A node says that it is there."""
+        beat = frames.Beat("0", self.clock.stamp() + int(apart * 1_000_000))
+        self.here.hear(frames.frame(name, 1, 0, 0, frames.piece(beat)))
+
+    def turn(self) -> None:
+        unsettled, self.here.broker.unsettled = self.here.broker.unsettled, []
+        for session in unsettled:
+            session.settle()
+
     def turns(self) -> int:
         """Until all was heard; how many there were."""
         count = 0
         while self.here.broker.unsettled:
             count += 1
-            unsettled, self.here.broker.unsettled = self.here.broker.unsettled, []
-            for session in unsettled:
-                session.settle()
+            self.turn()
         return count
 
 
@@ -52,7 +60,7 @@ def test_a_run_of_very_many_messages_is_heard_in_turns_and_in_order() -> None:
     reader.wish("#")
     world.say(run(CLUSTER_RUN), run(1, b"last"))
     world.say(run(1, b"behind it"))
-    assert world.here.hearing.is_behind()
+    assert world.here.hearing.is_behind("b")
     assert len(reader.got) < CLUSTER_RUN
     world.here.nodes["b"].heard -= CLUSTER_DEAD_SECONDS + 1
     world.here.wake(time.monotonic())
@@ -60,7 +68,7 @@ def test_a_run_of_very_many_messages_is_heard_in_turns_and_in_order() -> None:
     assert world.turns() > 3
     assert [topic for topic, _ in reader.got[-3:]] == ["x", "last", "behind it"]
     assert len(reader.got) == CLUSTER_RUN + 2
-    assert not world.here.hearing.is_behind() and not world.here.hearing.lost
+    assert not world.here.hearing.is_behind("b") and not world.here.hearing.lost
 
 
 def whole(world: Busy, lasts: Sequence[tuple[str, bytes, int]], count: int) -> frames.Whole:
@@ -78,11 +86,9 @@ def test_what_holds_of_a_large_node_is_heard_in_turns_and_known_sessions_stay() 
     assert world.here.directory.home("p", "over") == "b"
     more = [("p", b"%d" % number, 5) for number in range(30_000)]
     world.say(whole(world, [*more, known[0]], 30_000))
-    while world.here.hearing.is_behind():
+    while world.here.hearing.is_behind("b"):
         assert world.here.directory.home("p", "known") == "b"
-        unsettled, world.here.broker.unsettled = world.here.broker.unsettled, []
-        for session in unsettled:
-            session.settle()
+        world.turn()
     assert world.here.directory.home("p", "over") == ""
     assert len(world.here.directory.there["b"]) == 30_001
     assert len(world.here.nodes["b"].clients) == 30_001
@@ -96,7 +102,7 @@ def test_who_is_gone_meanwhile_is_not_heard_any_more() -> None:
     world.here.forget(world.here.nodes["b"], "the test says so")
     world.turns()
     assert 0 < len(reader.got) < CLUSTER_RUN
-    assert not world.here.hearing.is_behind()
+    assert not world.here.hearing.is_behind("b")
 
 
 def test_what_waits_to_be_heard_is_bounded_and_what_is_more_is_missed(
@@ -115,3 +121,56 @@ def test_what_waits_to_be_heard_is_bounded_and_what_is_more_is_missed(
     world.turns()
     assert 0 < world.here.hearing.lost < 100
     assert reader.got[-1] == ("after", b"")
+
+
+def test_who_came_behind_much_that_waits_is_there() -> None:
+    """Nobody takes it over, nor says a will of who may be connected there."""
+    world = Busy()
+    world.here.joined = world.here.up_since = time.monotonic()
+    wills.wait_to_know(world.here, wills.WHO_IS_WHERE)
+    world.say(run(CLUSTER_RUN))
+    world.beat("c")
+    assert "c" not in world.here.nodes
+    assert world.here.hearing.lives("c")
+    wills.look(world.here, time.monotonic() + CLUSTER_DEAD_SECONDS + 1)
+    assert wills.WHO_IS_WHERE in world.here.unknown
+    world.turns()
+    assert "c" in world.here.nodes
+    world.here.up_since -= CLUSTER_DEAD_SECONDS + 1
+    wills.look(world.here, time.monotonic())
+    assert wills.WHO_IS_WHERE not in world.here.unknown
+
+
+def test_who_says_ever_more_keeps_nobody_else_alive() -> None:
+    world = Busy()
+    world.beat("c")
+    world.say(run(CLUSTER_RUN), run(CLUSTER_RUN))
+    world.here.nodes["c"].heard -= CLUSTER_DEAD_SECONDS + 1
+    world.here.wake(time.monotonic())
+    assert world.here.hearing.is_behind("b")
+    assert set(world.here.nodes) == {"b"}
+
+
+def test_the_clock_of_who_waited_for_long_is_right() -> None:
+    world = Busy()
+    world.beat("d", 61)
+    assert "d" in world.here.shunned
+    world.say(run(CLUSTER_RUN))
+    world.beat("c")
+    world.clock.seconds += 100
+    world.turns()
+    assert "c" in world.here.nodes and "c" not in world.here.shunned
+
+
+def test_who_said_what_there_was_no_room_for_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 10)
+    world = Busy()
+    world.beat("d")
+    world.say(run(CLUSTER_RUN))
+    world.here.nodes["d"].heard -= CLUSTER_DEAD_SECONDS + 1
+    world.beat("c")
+    world.beat("d")
+    world.here.wake(time.monotonic())
+    assert "d" in world.here.nodes and world.here.hearing.lives("c")
+    world.turns()
+    assert "c" not in world.here.nodes

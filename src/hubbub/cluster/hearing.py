@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.cluster import frames
 from hubbub.cluster.named import Named
@@ -37,9 +37,21 @@ REASONS: Final = 100  # that are remembered; with names in them there are any nu
 log = logging.getLogger("hubbub.cluster")
 
 
+class Came(NamedTuple):
+    """A frame, the node that it says it is of, and when it came: in monotonic seconds, and by the
+    clock that others are compared with.
+    """
+
+    data: bytes
+    name: str
+    at: float
+    stamp: int
+
+
 class Hearing:
     """`lost`: frames that never came; `refused`: how many were, by reason; `_strange`: of whom one
-    was, and when.
+    was, and when. `_unheard`: what waits, the first one while it is heard, too; `_waiting`: how
+    many of them are of whom.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -48,59 +60,80 @@ class Hearing:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self._strange = Named[float]()
-        self._unheard: deque[bytes] = deque()
+        self._unheard: deque[Came] = deque()
         self._unheard_bytes = 0
+        self._waiting: dict[str, int] = {}
         self._going: Iterator[None] | None = None
         self._stint = Stint(membership.broker.clock)
         self._said: dict[str, float] = {}
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
+        clock, name = self.broker.clock, frames.name_in(data)
         if self._unheard_bytes > CLUSTER_UNHEARD_BYTES:
-            return  # it is missing, as if it were lost on the way
-        self._unheard.append(data)
+            self._misses(name)
+            return
+        self._unheard.append(Came(data, name, clock.now(), clock.stamp()))
         self._unheard_bytes += len(data)
+        self._waiting[name] = self._waiting.get(name, 0) + 1
         if self._going is None:
             self._work()
 
-    def is_behind(self) -> bool:
-        """Whether frames wait that came: who is silent may have said something."""
-        return self._going is not None
+    def _misses(self, name: str) -> None:
+        """It is as if it were lost on the way; but who said it lives."""
+        now, node = self.broker.clock.now(), self.membership.nodes.get(name)
+        self._strange[name] = now
+        if node is not None:
+            node.heard = now
+
+    def is_behind(self, name: str) -> bool:
+        """Whether frames wait that came of that node: it may be silent since and has said more."""
+        return name in self._waiting
+
+    def heard_until(self) -> float:
+        """All was heard that had come by then."""
+        return self._unheard[0].at if self._unheard else self.broker.clock.now()
 
     def _work(self) -> None:
         """A turn of hearing, oldest first."""
         self._stint = Stint(self.broker.clock)
-        while self._going is not None or self._unheard:
+        while self._unheard:
             if self._going is None:
-                data = self._unheard.popleft()
-                self._unheard_bytes -= len(data)
-                self._going = self._heard(data)
+                self._going = self._heard(self._unheard[0])
             try:
                 over = next(self._going, DONE) is DONE
             except BaseException:
-                self._going = None
+                self._is_heard()
                 raise
             if not over:
                 self.broker.later(self._work)
                 return
-            self._going = None
+            self._is_heard()
 
-    def _heard(self, data: bytes) -> Iterator[None]:
+    def _is_heard(self) -> None:
+        self._going = None
+        came = self._unheard.popleft()
+        self._unheard_bytes -= len(came.data)
+        left = self._waiting.pop(came.name) - 1
+        if left:
+            self._waiting[came.name] = left
+
+    def _heard(self, came: Came) -> Iterator[None]:
         """What a frame says; each time that a turn is over it goes on in the next one."""
         membership = self.membership
         if membership.excluded:
             return
         try:
-            frame = frames.opened(data)
+            frame = frames.opened(came.data)
             if frame.node == membership.name:
-                self._namesake(frame)
+                self._namesake(frame, came.stamp)
                 return
-            node = self._from(frame)
+            node = self._from(frame, came.stamp)
             if node is not None:
                 yield from self._said_by(node, frame.records)
         except frames.Foreign as error:
             self.refuse(str(error))
-            self._strange[frames.name_in(data)] = self.broker.clock.now()
+            self._strange[came.name] = self.broker.clock.now()
 
     def _said_by(self, node: Node, records: Iterable[frames.Record]) -> Iterator[None]:
         """What was kept is noted before each pause, with the messages."""
@@ -117,11 +150,11 @@ class Hearing:
 
     def lives(self, name: str) -> bool:
         """Whether there is such a node, known or shut out: another version, a clock that is wrong.
-        Who is not understood is not dead.
+        Who is not understood is not dead, nor who was not heard yet.
         """
         heard = self._strange.get(name)
         there = heard is not None and self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
-        return there or name in self.membership.nodes
+        return there or name in self.membership.nodes or self.is_behind(name)
 
     def safely_take(self, node: Node, record: frames.Record) -> Iterator[None]:
         """One record, in short pieces. A bad one takes no other one with it."""
@@ -136,14 +169,16 @@ class Hearing:
             text = f"{type(error).__name__}: {error}"[:100]
             self.refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
 
-    def _from(self, frame: frames.Frame) -> Node | None:
-        """The node of a frame, None if there is nothing more to do with it."""
+    def _from(self, frame: frames.Frame, came: int) -> Node | None:
+        """The node of a frame, None if there is nothing more to do with it. `came`: when, by the
+        clock here; it may have waited since.
+        """
         membership = self.membership
         node = membership.nodes.get(frame.node)
         if node is not None and frame.boot < node.boot:
             raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
-        self._check_clock(frame.node, beats)
+        self._check_clock(frame.node, beats, came)
         node = membership.nodes.get(frame.node)  # unless it is shut out now
         if node is not None and frame.boot > node.boot:
             membership.forget(node, "it was started again")
@@ -203,10 +238,10 @@ class Hearing:
             node.ask()
         return True
 
-    def _check_clock(self, name: str, beats: list[frames.Beat]) -> None:
+    def _check_clock(self, name: str, beats: list[frames.Beat], came: int) -> None:
         membership = self.membership
         for beat in beats:
-            apart = (beat.stamp - self.broker.clock.stamp()) / 1_000_000
+            apart = (beat.stamp - came) / 1_000_000
             if abs(apart) <= CLUSTER_CLOCK_SECONDS:
                 membership.shunned.pop(name, None)
                 continue
@@ -216,14 +251,13 @@ class Hearing:
         if name in membership.shunned:
             raise frames.Foreign(f"node {name!r} is shut out: {membership.shunned[name]}")
 
-    def _namesake(self, frame: frames.Frame) -> None:
+    def _namesake(self, frame: frames.Frame, came: int) -> None:
         """Of two nodes with one name the younger takes no part."""
         membership = self.membership
         if frame.boot == membership.boot:
             return
         stamps = [record.stamp for record in frame.records if isinstance(record, frames.Beat)]
-        now = self.broker.clock.stamp()
-        if not stamps or abs(now - stamps[0]) > CLUSTER_DEAD_SECONDS * 1_000_000:
+        if not stamps or abs(came - stamps[0]) > CLUSTER_DEAD_SECONDS * 1_000_000:
             return  # of this node's own life before, which was on its way for long
         text = f"another node of the cluster has the name {membership.name!r}"
         if frame.boot > membership.boot:

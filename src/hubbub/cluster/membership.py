@@ -373,7 +373,7 @@ class Membership(Hooks):
             return
         for node in list(self.nodes.values()):
             silent = now - node.heard > CLUSTER_DEAD_SECONDS + node.busy
-            if silent and not self.hearing.is_behind():
+            if silent and not self.hearing.is_behind(node.name):
                 self.forget(node, f"silent for {CLUSTER_DEAD_SECONDS:g} s")
         if now >= self._beat_at:
             self._beat_at = now + CLUSTER_BEAT_SECONDS

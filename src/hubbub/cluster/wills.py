@@ -91,13 +91,23 @@ def listen(membership: Membership) -> None:
 
 def look(membership: Membership, now: float) -> None:
     """Whoever has not said by now who is there is dead, or cannot reach this node."""
-    if not membership.joined or WHO_IS_WHERE not in membership.unknown:
+    if not membership.joined:
         return
     if not membership.engine.up:
         membership.up_since = now
-    waited = now - membership.up_since >= CLUSTER_DEAD_SECONDS
-    if waited or now - membership.joined >= UNKNOWN_SECONDS:
-        known(membership, WHO_IS_WHERE)
+    if WHO_IS_WHERE in membership.unknown:
+        if heard_all(membership) or now - membership.joined >= UNKNOWN_SECONDS:
+            known(membership, WHO_IS_WHERE)
+
+
+def heard_all(membership: Membership) -> bool:
+    """Whether it has heard for long enough what others say: who is there has said so. What came and
+    waits was not heard.
+    """
+    if not membership.joined:  # it need not wait for anybody
+        return True
+    heard = membership.hearing.heard_until() - membership.up_since
+    return membership.engine.up and heard >= CLUSTER_DEAD_SECONDS
 
 
 def wait_to_know(membership: Membership, what: str) -> None:
