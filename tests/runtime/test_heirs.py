@@ -131,10 +131,10 @@ async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopp
     )
     heirs = Heirs(member, copying, [], lambda: None)
     heirs._fold = AsyncMock(return_value=Copy(state, {}, 0))  # type: ignore[method-assign]
-    member.unknown.add(wills.WHO_IS_WHERE)
+    member.joined = member.up_since = world.clock.now()
     await heirs._meet(["b"])
     assert servers.read_at == [], "it may be there, and slow"
-    member.unknown.clear()
+    world.clock.seconds += CLUSTER_DEAD_SECONDS
     await heirs._meet(["b"])
     heirs._again = world.clock.now() + 1
     heirs.wake()
@@ -146,6 +146,65 @@ async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopp
     assert member.directory.home("queue", "$queue/jobs") == "b"
     world.say(world.client("a", "w"), "kept", b"meanwhile")
     assert world.kept("a", "b") == 1
+
+
+async def test_what_an_heir_has_is_known_before_any_session_begins() -> None:
+    """That it is one is heard first, and what there is when it was asked."""
+    world, servers = World(names=("a", "c")), Servers()
+    world.meet()
+    member = world.members["a"]
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True
+    )
+    heirs = Heirs(member, copying, [], lambda: None)
+    member.take(member.nodes["c"], frames.Holds("b", 1))
+    member.take(member.nodes["c"], frames.Heir("b", 1000))
+    await heirs._meet(["b", "c"])
+    heirs._again = world.clock.now() + 1
+    heirs.wake()
+    assert member.broker.unmet
+    world.carry()
+    await heirs._meet(["b", "c"])
+    heirs.wake()
+    assert not member.broker.unmet
+
+
+async def test_the_copy_of_who_is_there_is_not_read() -> None:
+    """It is large, and would be once more each second, as long as two versions run beside."""
+    world, servers = World(names=("a",)), Away()
+    member = world.members["a"]
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True
+    )
+    heirs = Heirs(member, copying, [], lambda: None)
+    beat = frames.frame("b", 1, 0, 0, frames.piece(frames.Beat("0", world.clock.stamp())))
+    member.hear(beat[:3] + bytes((frames.VERSION + 1,)) + beat[4:])
+    await heirs._look()
+    assert servers.read_at == []
+    world.clock.seconds += 61
+    heirs._again = world.clock.now() + 1
+    heirs.wake()
+    await heirs._look()
+    assert servers.read_at == [], "nobody waits for that any more"
+
+
+async def test_a_hub_that_was_long_without_nats_hears_first_who_is_there() -> None:
+    world, servers = World(names=("a",)), Away()
+    member = world.members["a"]
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True
+    )
+    heirs = Heirs(member, copying, [], lambda: None)
+    heirs._fold = AsyncMock(return_value=None)  # type: ignore[method-assign]
+    member.joined = member.up_since = world.clock.now()
+    world.lines("a").up = False
+    world.wait(wills.UNKNOWN_SECONDS + 1)
+    world.lines("a").up = True
+    await heirs._meet(["b"])
+    assert servers.read_at == []
+    world.wait(CLUSTER_DEAD_SECONDS)
+    await heirs._meet(["b"])
+    assert servers.read_at
 
 
 @pytest.mark.parametrize("how", ["clock", "version"])

@@ -110,6 +110,8 @@ class Heirs:
         now = self.broker.clock.now()
         if self._unmet_until and not self.copying.copies.ready:  # nobody can be asked so far
             self._unmet_until = now + UNMET_SECONDS
+        elif now >= self._unmet_until:
+            self._unmet_until = 0.0
         is_unmet = now < self._unmet_until and self.copying.lived
         self.broker.unmet = UNMET if is_unmet else ""
         runs = self._looking is not None and not self._looking.done()
@@ -140,8 +142,10 @@ class Heirs:
     async def _meet(self, names: Iterable[str]) -> None:
         """Whether each one, or its copy, has said what is there, or it is known to have an heir."""
         here = self.membership
+        if not self._unmet_until:
+            return
         for name in names:
-            if self._unmet_until and (here.waits(name) or not here.met(name)):
+            if here.waits(name) or not here.met(name):
                 found = await self.stream.last(self.stream.stream_of(name))
                 last = found.last
                 stopped = last is not None and last.kind == FENCE
@@ -149,17 +153,19 @@ class Heirs:
                     continue
                 if stopped or not await self._recalls(name, found):
                     return
-        self._unmet_until = 0.0
+        # Who says that it is an heir was asked what there is, and has not answered so far.
+        if not any(node.asking for node in here.nodes.values()):
+            self._unmet_until = 0.0
 
     async def _recalls(self, name: str, found: Found) -> bool:
         """Whether what a node has that is away is known from its copy. Who is there would have said
         so by now; who comes back meets this one before anything begins there.
         """
         here = self.membership
+        if here.waits(name) or here.hearing.lives(name) or not wills.heard_all(here):
+            return False
         if self._recalled.get(name) == found.at:
             return True
-        if here.waits(name) or wills.WHO_IS_WHERE in here.unknown:
-            return False
         try:
             if await self._unanswered(name, found.at):
                 return False  # what was before a stop may be anywhere
@@ -167,10 +173,11 @@ class Heirs:
         except Exception as error:  # others may be looked at all the same
             log.info("what node %r has cannot be read: %s", name, error or type(error).__name__)
             return False
-        if copy is not None and not here.hearing.lives(name):
-            self._recalled[name] = found.at
-            heritage.remember_away(here, name, copy.state)
-        return name in self._recalled
+        if copy is None or here.hearing.lives(name):
+            return False
+        self._recalled[name] = found.at
+        heritage.remember_away(here, name, copy.state)
+        return True
 
     async def _look_at(self, name: str) -> None:
         if at := self.membership.waits(name):
