@@ -207,6 +207,25 @@ async def test_a_hub_that_was_long_without_nats_hears_first_who_is_there() -> No
     assert servers.read_at
 
 
+async def test_a_stream_that_nobody_leads_does_not_hide_others() -> None:
+    class Leaderless(Servers):
+        async def last(self, stream: str) -> Found:
+            if stream == "aa":
+                raise TimeoutError
+            return await super().last(stream)
+
+    world, servers = World(names=("a",)), Leaderless()
+    servers.names = ["a", "aa", "b"]
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, waiting_bytes=0
+    )
+    heirs = Heirs(world.members["a"], copying, [], lambda: None)
+    await heirs._look()
+    world.clock.seconds += 60
+    await heirs._look()
+    assert world.members["a"].inherited["b"] == 1000
+
+
 @pytest.mark.parametrize("how", ["clock", "version"])
 def test_who_is_shut_out_is_not_dead(how: str) -> None:
     """Or one machine with a wrong clock, to which all others are strange, stops them all."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import estates, heritage, wills
@@ -130,11 +130,19 @@ class Heirs:
             if self.copying.fenced_at:
                 await self._look_at_own()
             others = await self._others()
-            await self._meet(others)
-            for name in others:
-                await self._look_at(name)
         except Exception as error:  # no leader, no connection: soon again
             log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
+            return
+        await self._safely("the others'", self._meet(others))
+        for name in others:
+            await self._safely(f"that of {name}", self._look_at(name))
+
+    async def _safely(self, what: str, looking: Awaitable[None]) -> None:
+        """One stream that has no leader, for a while or for ever, must not hide the others."""
+        try:
+            await looking
+        except Exception as error:
+            log.info("copies: %s cannot be looked at: %s", what, error or type(error).__name__)
 
     async def _others(self) -> list[str]:
         return [name for name in await self.stream.nodes() if name != self.membership.name]
