@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -127,7 +129,7 @@ async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopp
     member = world.add("a")
     member.directory.moves["p"] = lambda client: True
     copying: Any = SimpleNamespace(
-        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True, waiting_bytes=0
     )
     heirs = Heirs(member, copying, [], lambda: None)
     heirs._fold = AsyncMock(return_value=Copy(state, {}, 0))  # type: ignore[method-assign]
@@ -146,6 +148,40 @@ async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopp
     assert member.directory.home("queue", "$queue/jobs") == "b"
     world.say(world.client("a", "w"), "kept", b"meanwhile")
     assert world.kept("a", "b") == 1
+
+
+async def test_what_the_copy_of_who_is_away_says_is_heard_in_turns_until_that_is_back() -> None:
+    """A million sessions are many seconds, after which it would be dead itself."""
+    world, servers = Dying(names=("a", "b")), Away()
+    world.meet()
+    for number in range(50):
+        world.lasting("b", f"{number}", f"kept/{number}")
+    state = world.kill("b")[0]
+    del world.members["a"]
+    member = world.add("a")
+    member.directory.moves["p"] = lambda client: True
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True, waiting_bytes=0
+    )
+    heirs = Heirs(member, copying, [], lambda: None)
+    heirs._fold = AsyncMock(return_value=Copy(state, {}, 0))  # type: ignore[method-assign]
+    turns = []
+
+    def turn(pieces: Iterator[None]) -> bool:
+        turns.append(len(list(islice(pieces, 10))))
+        if len(turns) == 9:
+            world.add("b")
+            world.members["b"].beat()
+            world.carry()
+        return turns[-1] < 10
+
+    heirs._turn = turn  # type: ignore[method-assign]
+    await heirs._meet(["b"])
+    assert turns == [10] * 9, "it knows better itself"
+    assert heirs._unmet_until and not heirs._recalled
+    assert len(member.directory.there.get("b", ())) == 0 and not member.estates["b"].wants
+    await heirs._meet(["b"])
+    assert not heirs._unmet_until
 
 
 async def test_what_an_heir_has_is_known_before_any_session_begins() -> None:

@@ -33,7 +33,7 @@ from hubbub.core.route import Route
 from hubbub.core.session import Revival, SessionState
 from hubbub.core.state import State, adopted
 from hubbub.core.topics import DELAYED, SHARE, delayed_topic
-from hubbub.schema import Row, column_of, name_of, name_to_wire
+from hubbub.schema import Row, column_of, name_from_wire, name_of, name_to_wire
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -329,9 +329,9 @@ class Adoption:
             membership.remember(frames.Holding(estate, 0, wants, []))
 
 
-def remember_away(membership: Membership, name: str, state: State) -> None:
+def remember_away(membership: Membership, name: str, state: State) -> Iterator[None]:
     """What a node has that is away, as its copy says: what lasts there begins nowhere else, and
-    what that wants is kept for it.
+    what that wants is kept for it. In pieces: there may be very much.
     """
     of, own = dict(estates.members(state)), estates.own(state, name)
     directory = membership.directory
@@ -341,12 +341,29 @@ def remember_away(membership: Membership, name: str, state: State) -> None:
             names = [one for one, (qos, _) in session.subscriptions.items() if qos]
             key = session.protocol, session.client
             _has(membership, holdings[of.get(key, own)], key, session.began, names)
+            yield
     for queue in state.queues.values():
         key = queue.protocol, queue.client
         _has(membership, holdings[of.get(key, own)], key, queue.began, queue.bindings)
-    for estate, holding in holdings.items():
-        if estate not in membership.holdings.held and not directory.is_held(estate):
-            membership.remember(holding)
+    for holding in holdings.values():
+        yield from _remember(membership, holding)
+
+
+def _remember(membership: Membership, holding: frames.Holding) -> Iterator[None]:
+    """As long as nobody is there who has it, and knows better."""
+
+    def is_away() -> bool:
+        held, name = membership.holdings.held, holding.estate
+        return name not in held and not membership.directory.is_held(name)
+
+    if is_away():
+        first, rest = holding.wants[:1], holding.wants[1:]
+        membership.remember(frames.Holding(holding.estate, 0, first, holding.lasts))
+        for name, literal, _ in rest:
+            yield
+            if not is_away():
+                return
+            membership.estate_of(holding.estate).want((name_from_wire(name), literal), True)
 
 
 def _has(

@@ -181,11 +181,16 @@ class Heirs:
         except Exception as error:  # others may be looked at all the same
             log.info("what node %r has cannot be read: %s", name, error or type(error).__name__)
             return False
-        if copy is None or here.hearing.lives(name):
+        if copy is None:
             return False
-        self._recalled[name] = found.at
-        heritage.remember_away(here, name, copy.state)
-        return True
+
+        def is_away() -> bool:
+            return not here.hearing.lives(name)
+
+        await self._in_turns(heritage.remember_away(here, name, copy.state), is_away)
+        if is_away():
+            self._recalled[name] = found.at
+        return is_away()
 
     async def _look_at(self, name: str) -> None:
         if at := self.membership.waits(name):
