@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from hubbub.cluster import frames, wills
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_RUN, CLUSTER_UNHEARD_BYTES
@@ -69,6 +70,19 @@ def test_a_run_of_very_many_messages_is_heard_in_turns_and_in_order() -> None:
     assert [topic for topic, _ in reader.got[-3:]] == ["x", "last", "behind it"]
     assert len(reader.got) == CLUSTER_RUN + 2
     assert not world.here.hearing.is_behind("b") and not world.here.hearing.lost
+
+
+def test_a_run_that_says_it_is_retained_or_kept_takes_no_longer() -> None:
+    world = Busy()
+    reader = world.client("a", "reader")
+    reader.wish("#")
+    world.say(replace(run(CLUSTER_RUN), retain=True))
+    assert 0 < len(reader.got) < CLUSTER_RUN
+    world.turns()
+    assert len(reader.got) == CLUSTER_RUN
+    world.say(frames.Kept("a", "b", world.clock.stamp(), 0, run(CLUSTER_RUN)))
+    assert len(reader.got) == CLUSTER_RUN
+    assert sum(world.here.hearing.refused.values()) == 1
 
 
 def whole(world: Busy, lasts: Sequence[tuple[str, bytes, int]], count: int) -> frames.Whole:

@@ -151,6 +151,7 @@ class Outposts:
         if outpost is None or (outpost.home, outpost.turn) != (node.name, record.turn):
             return  # it is on its way back already
         said = record.said
+        taking.check(said, 1)
         topic = name_from_wire(said.topic)
         messages = messages_of(said, topic)
         sender = taking.sender_of(self.membership, said, node.name, node.clients)

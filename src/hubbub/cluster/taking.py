@@ -16,7 +16,13 @@ from hubbub.cluster import frames
 from hubbub.cluster.estates import Key
 from hubbub.cluster.keeping import lasts
 from hubbub.cluster.node import Node, Phantom, messages_of
-from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_FEED, CLUSTER_SLICE, LINK_CHOKED
+from hubbub.core.limits import (
+    CLUSTER_CLOCK_SECONDS,
+    CLUSTER_FEED,
+    CLUSTER_RUN,
+    CLUSTER_SLICE,
+    LINK_CHOKED,
+)
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import Queue
 from hubbub.core.route import Route
@@ -45,8 +51,10 @@ def live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None
 
 
 def _slices(said: frames.Said) -> Iterator[frames.Said]:
-    """A long run as short ones; but for one that is retained, of which one message stays."""
-    if said.count <= CLUSTER_SLICE or said.retain:
+    """A long run as short ones; but for one that is retained, of which one message stays: all is
+    said of each of those, so that they are not very many.
+    """
+    if said.count <= CLUSTER_SLICE or (said.retain and said.rests):
         yield said
         return
     check(said)
@@ -57,7 +65,9 @@ def _slices(said: frames.Said) -> Iterator[frames.Said]:
         yield replace(said, payloads=payloads, rests=rests, count=end - at)
 
 
-def check(said: frames.Said) -> None:
+def check(said: frames.Said, most: int = CLUSTER_RUN) -> None:
+    if said.count > most:
+        raise frames.Foreign(f"{said.count} messages where {most} may be")
     if said.count != len(said.rests) and (said.rests or len(said.payloads) % said.count):
         raise frames.Foreign(f"{said.count} messages that are not so many")
 
@@ -111,6 +121,7 @@ def _in_time(
 
 def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
     """The next one of those that are kept for an estate comes, or one once more."""
+    check(kept.said, 1)
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
