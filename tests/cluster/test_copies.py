@@ -36,7 +36,7 @@ class Log:
         self.held: dict[int, Piece] = {}
         self.last = 0
         self.said: list[tuple[Piece, int]] = []
-        self.looks = 0
+        self.looks = self.glances = 0
         self.purged = self.behind = 0
 
     def put(self, piece: Piece, after: int) -> None:
@@ -46,14 +46,19 @@ class Log:
         self.looks += 1
         self.behind = behind
 
+    def glance(self) -> None:
+        self.glances += 1
+
+    def first(self) -> int:
+        return min(self.held, default=self.last + 1)
+
     def purge(self, before: int) -> None:
         self.purged = before
         self.held = {at: piece for at, piece in self.held.items() if at >= before}
 
     def found(self) -> Found:
         news = [(at, piece) for at, piece in sorted(self.held.items()) if at > self.behind]
-        first = min(self.held, default=self.last + 1)
-        return Found(self.last, self.held.get(self.last), 0, first, tuple(news))
+        return Found(self.last, self.held.get(self.last), 0, self.first(), tuple(news))
 
     def append(self, piece: Piece) -> None:
         self.last += 1
@@ -80,6 +85,9 @@ class Log:
         if self.looks and not self.lost():
             self.looks = 0
             copies.found(self.found())
+        if self.glances and not self.lost():
+            self.glances = 0
+            copies.begins(self.first())
 
 
 class World:
@@ -87,7 +95,13 @@ class World:
         self.log = Log(seed, lossy)
         self.now = 0.0
         self.deposed: list[Found] = []
-        self.copies = Copies(self.log, lambda: self.now, lambda: None, self.deposed.append)
+        self.torn = 0
+        self.copies = Copies(
+            self.log, lambda: self.now, lambda: None, self.deposed.append, torn=self.tear
+        )
+
+    def tear(self) -> None:
+        self.torn += 1
 
     def begin(self, life: int = 1, landed: int = 0, log: list[Part] | None = None) -> None:
         start, state = iter(log or []), iter(parts(landed, b"state"))
@@ -123,6 +137,33 @@ def test_what_is_promised_waits_for_the_checkpoint_and_for_each_group() -> None:
     assert copies.safe(7) == 7, "the disk is behind"
     world.log.carry(copies)
     assert copies.safe(13) == 13
+
+
+def test_that_what_is_needed_is_gone_is_noticed_while_every_piece_is_taken() -> None:
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    assert world.copies.ready
+    world.log.purge(world.log.last + 1)
+    for row in range(1, 20):
+        world.copies.take(row, row, b"x")
+        world.go_on(0.25)
+    assert world.torn == 1
+    assert world.copies.safe(20) < 20, "an answer that comes later is not believed"
+
+
+def test_the_first_half_of_a_checkpoint_is_gone_before_the_second_one_is_there() -> None:
+    """An heir would read that one as the whole."""
+    world = World()
+    state = parts(0, b"s" * 3 * CLUSTER_COPY_PIECE)
+    world.copies.begin(1, world.log.found(), 0, iter(()), state)
+    piece, _ = world.log.said.pop(0)
+    world.log.append(piece)
+    world.copies.stored(1, piece.number, world.log.last)
+    world.log.purge(world.log.last + 1)
+    world.log.said.clear()
+    world.go_on(3)
+    assert world.torn == 1 and not world.copies.ready
 
 
 def test_what_is_wanted_and_cannot_be_asked_for_promises_nothing() -> None:

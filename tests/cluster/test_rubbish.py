@@ -131,6 +131,26 @@ async def test_a_hub_goes_on_whatever_is_done_to_its_stream_and_has_an_heir(
     assert [one.payload for one in got] == [b"before", b"after"]
 
 
+async def test_a_purge_is_noticed_under_traffic(hubs: Hubs, server: Quorum) -> None:
+    """Each message is taken as before: nothing says that what was before it is gone."""
+    a, b = await asyncio.to_thread(pair, hubs)
+    await subscribed(a)
+    count, until = 0, time.monotonic() + PATIENCE
+    async with connect(a.url("mqtt"), client_id="w") as client:
+        while "all is copied again" not in said_by(hubs, "a"):
+            await client.publish("kept/x", b"%d" % count, qos=1)
+            count += 1
+            if count == 20:
+                await with_stream(server, purged)
+            assert time.monotonic() < until
+    await asyncio.to_thread(hubs.ready, a)
+    a.process.kill()
+    await asyncio.to_thread(is_heir, hubs, "b", "a")
+    async with connect(b.url("mqtt"), client_id="away", clean=False) as client:
+        got = [await anext(aiter(client.messages())) for _ in range(count)]
+    assert [one.payload for one in got] == [b"%d" % number for number in range(count)]
+
+
 async def test_who_is_back_sees_its_stop_behind_rubbish(hubs: Hubs, server: Quorum) -> None:
     a, _ = await asyncio.to_thread(pair, hubs)
     await subscribed(a)

@@ -103,6 +103,9 @@ class Stream(Protocol):
     def look(self, behind: int) -> None:
         """Ask what is there behind that message; the answer comes to `found`."""
 
+    def glance(self) -> None:
+        """Ask where it begins; the answer comes to `begins`."""
+
     def purge(self, before: int) -> None:
         """Let go of all messages before that one."""
 
@@ -141,7 +144,7 @@ class Copies:
         self._number = 0
         self._base = 0  # the number in the stream of the last piece that is stored
         self._flows = False
-        self._asked = 0.0
+        self._asked = self._glanced = 0.0
         self._heard = 0.0
         self._since = 0.0
         self._gathers_until = 0.0
@@ -158,6 +161,7 @@ class Copies:
         self._places: deque[tuple[int, int]] = deque()  # upto, number in the stream
         self._group_at = self._state_at = 0
         self._kept_from = 0  # what lies before that may go when `detained` says nothing else
+        self._first = 0  # the first piece of this life there: a checkpoint that goes on needs it
         self._detained = False
 
     # The journal's side
@@ -220,7 +224,7 @@ class Copies:
         self.active, self.ready = True, False
         self._base, self._flying = found.at, None
         self._places.clear()
-        self._group_at = self._state_at = self._kept_from = 0
+        self._group_at = self._state_at = self._kept_from = self._first = 0
         while self._open and self._open[0][1] <= landed:
             self._open.popleft()
         self._waiting = deque(part for _, last, data in self._open for part in parts(last, data))
@@ -299,6 +303,7 @@ class Copies:
         self.pump()
 
     def _done(self, piece: Piece, at: int) -> None:
+        self._first = self._first or at
         if piece.kind == STATE:
             self._state_at = self._state_at or at
             if not piece.more:
@@ -369,14 +374,28 @@ class Copies:
                 self.life = 0
                 self._deposed(found._replace(last=piece, strange=found.at - at))
                 return
-        if found.at < self._base or 0 < self._kept_from < found.first:
-            self.life = 0
-            self._torn()
+        if found.at < self._base or self._lacks(found.first):
+            self._is_torn()
             return
         self._pass_over(found)
         if self._flying is not None:
             self._send(self._flying)
         self._flow()
+
+    def begins(self, first: int) -> None:
+        """Where the stream begins: while every piece is taken nothing else says that those before
+        it are gone.
+        """
+        if self.life and self._lacks(first):
+            self._is_torn()
+
+    def _lacks(self, first: int) -> bool:
+        """Whether something is gone that an heir needs, if the stream begins there."""
+        return 0 < (self._kept_from or self._first) < first
+
+    def _is_torn(self) -> None:
+        self.life, self._flows, self._flying = 0, False, None
+        self._torn()
 
     def _pass_over(self, found: Found) -> None:
         """What is there of this life is done, whatever lies behind it."""
@@ -397,8 +416,12 @@ class Copies:
         """A few times a second: ask for an answer that does not come; who has nothing to copy asks
         too, and so hears of a fence.
         """
-        if self.life and self._now() - max(self._heard, self._asked) > CLUSTER_COPY_SECONDS:
+        now = self._now()
+        if self.life and now - max(self._heard, self._asked) > CLUSTER_COPY_SECONDS:
             self._ask()
+        elif self.life and now - max(self._glanced, self._asked) > CLUSTER_COPY_SECONDS:
+            self._glanced = now
+            self.stream.glance()
 
     # What it says about itself
 

@@ -60,6 +60,7 @@ class Listener(NamedTuple):
     found: Callable[[Found], None]
     up: Callable[[], None]
     down: Callable[[], None]
+    begins: Callable[[int], None]
 
 
 class JetStream:
@@ -271,6 +272,19 @@ class JetStream:
         finally:
             self._looking = False
         self._listener.found(found)
+
+    def glance(self) -> None:
+        if self.up:
+            self._run(self._glance())
+
+    async def _glance(self) -> None:
+        assert self._listener is not None
+        try:
+            state = (await self._ask(f"STREAM.INFO.{self.name}", {}))["state"]
+        except Exception as error:  # the next glance is another one
+            log.debug("copies: %s", error or type(error).__name__)
+            return
+        self._listener.begins(int(state["first_seq"]))
 
     async def holders(self) -> list[str]:
         """The names of the servers that have the stream; of a server that is alone none."""

@@ -102,7 +102,9 @@ class Copying:
             self.copies.hold(self.journal.durable)
         up, copies = self._came_up, self.copies
         self.stream.open(
-            Listener(copies.stored, copies.refused, copies.found, up, copies.broken)
+            Listener(
+                copies.stored, copies.refused, copies.found, up, copies.broken, copies.begins
+            )
         )  # fmt: skip
         self._monitoring = asyncio.create_task(self._ask_servers())
         with contextlib.suppress(TimeoutError):
