@@ -15,6 +15,7 @@ from hubbub.cluster.estates import SLOW
 from hubbub.cluster.hearing import LOST
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.core.message import Run
+from tests.cluster.test_keeping import Keepers
 from tests.cluster.world import NAMES, Reader, World
 
 TOPICS = ("x", "y", "z/1", "z/2", "s/1")
@@ -316,3 +317,26 @@ def test_schedules(seed: int) -> None:
 def test_ten_thousand_schedules() -> None:
     for seed in range(10_000):
         simulate(seed)
+
+
+def test_what_waits_for_a_quorum_is_no_more_than_a_link_may_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rest waits in the journal; beats leave all the time, and make no room for it."""
+    monkeypatch.setattr("hubbub.core.link.LINK_BYTES", 10_000)
+    monkeypatch.setattr("hubbub.cluster.membership.LINK_BYTES", 10_000)
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "ann", "kept")
+    world.wait(1)
+    world.log("a").prompt = False
+    writer = world.client("a", "w")
+    for _ in range(200):
+        world.say(writer, "kept", b"x" * 500)
+    world.wait(30)
+    link = world.members["a"].nodes["b"].link
+    assert 10_000 <= link.held_bytes < 20_000
+    world.log("a").sync()
+    world.log("a").prompt = True
+    world.wait(5)
+    assert len(world.waiting("b", "ann")) == 200

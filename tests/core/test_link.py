@@ -36,6 +36,20 @@ class Desk:
         return b"".join(pieces)
 
 
+def test_what_leaves_makes_no_room_for_what_is_held() -> None:
+    desk = Desk()
+    desk.row()
+    for _ in range(100):
+        if not desk.link.choked:
+            desk.link.hold(b"x" * (LINK_BYTES // 10))
+        desk.link.write(b"publish ")
+        desk.tick()
+    assert desk.link.held_bytes < 2 * LINK_BYTES
+    desk.log.sync()
+    desk.tick()
+    assert not desk.link.choked and not desk.link.held_bytes
+
+
 def test_written_leaves_with_the_tick_held_when_it_is_durable() -> None:
     desk = Desk()
     desk.row()

@@ -43,6 +43,7 @@ from hubbub.core.limits import (
     CLUSTER_DEAD_SECONDS,
     CLUSTER_NAMES,
     CLUSTER_RECORD_BYTES,
+    LINK_BYTES,
     LINK_CHOKED,
 )
 from hubbub.core.message import Run
@@ -413,9 +414,10 @@ class Membership(Hooks):
             self.broker.groups.give_again(seq, group)
 
     def relieve(self) -> None:
-        """The engine may have room again."""
+        """The engine may have room again; what waits for a quorum may be as much as may be."""
         for node in self.nodes.values():
-            if node.link.choked and self.engine.waiting(node.name) < LINK_CHOKED // 2:
+            room = self.engine.waiting(node.name) < LINK_CHOKED // 2
+            if node.link.choked and room and node.link.held_bytes <= LINK_BYTES:
                 node.relieve()
 
     def goodbye(self) -> None:

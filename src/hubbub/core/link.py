@@ -295,7 +295,7 @@ class Link:
 
     def _measure(self, transport: Transport, largest: bytes) -> None:
         """It was choked before this flush, or is now."""
-        self.choked = self.size > LINK_CHOKED
+        self.choked = self.size > LINK_CHOKED or self.held_bytes > LINK_BYTES
         if not self.choked:
             self.largest = None
         elif self.largest is None or len(largest) > len(self.largest):
