@@ -12,6 +12,7 @@ import pytest
 
 from hubbub.cluster import frames, wills
 from hubbub.cluster.copies import FENCE, LOG, Found, Piece
+from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered, Stop, decisive, is_ours
 from hubbub.core.limits import (
     CLUSTER_ADOPT_SECONDS,
@@ -117,13 +118,8 @@ class Away(Servers):
     stopped = False
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopped: bool) -> None:
-    world, servers = Dying(names=("a", "b")), Away()
-    servers.stopped = stopped
-    world.meet()
-    world.lasting("b", "ann", "kept")
-    world.member("b").broker.queues.named("jobs")
+def just_started(world: Dying, servers: Away) -> tuple[Membership, Heirs]:
+    """Node b is dead and its copy is read; a has just begun, and knows nothing."""
     state = world.kill("b")[0]
     del world.members["a"]
     member = world.add("a")
@@ -133,6 +129,17 @@ async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopp
     )
     heirs = Heirs(member, copying, [], lambda: None)
     heirs._fold = AsyncMock(return_value=Copy(state, {}, 0))  # type: ignore[method-assign]
+    return member, heirs
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_what_the_copy_says_of_who_is_away_is_enough_to_begin_others(stopped: bool) -> None:
+    world, servers = Dying(names=("a", "b")), Away()
+    servers.stopped = stopped
+    world.meet()
+    world.lasting("b", "ann", "kept")
+    world.member("b").broker.queues.named("jobs")
+    member, heirs = just_started(world, servers)
     member.joined = member.up_since = world.clock.now()
     await heirs._meet(["b"])
     assert servers.read_at == [], "it may be there, and slow"
@@ -156,15 +163,7 @@ async def test_what_the_copy_of_who_is_away_says_is_heard_in_turns_until_that_is
     world.meet()
     for number in range(50):
         world.lasting("b", f"{number}", f"kept/{number}")
-    state = world.kill("b")[0]
-    del world.members["a"]
-    member = world.add("a")
-    member.directory.moves["p"] = lambda client: True
-    copying: Any = SimpleNamespace(
-        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, lived=True, waiting_bytes=0
-    )
-    heirs = Heirs(member, copying, [], lambda: None)
-    heirs._fold = AsyncMock(return_value=Copy(state, {}, 0))  # type: ignore[method-assign]
+    member, heirs = just_started(world, servers)
     turns = []
 
     def turn(pieces: Iterator[None]) -> bool:

@@ -10,6 +10,8 @@ Knows no protocol.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from inspect import isawaitable
 from json import JSONEncoder
 from typing import Final
 
@@ -47,6 +49,11 @@ def payload_of(payload: Payload, json: object = NOTHING) -> bytes:
         f"a payload is bytes or str, got {type(payload).__name__} {payload!r:.40}: "
         f"json={payload!r:.40} sends it as JSON"
     )
+
+
+async def reply_of(answer: Payload | Awaitable[Payload]) -> bytes:
+    """What a handler returned, plain or async, as the bytes to send."""
+    return payload_of(await answer if isawaitable(answer) else answer)
 
 
 def failure(error: Exception) -> bytes:

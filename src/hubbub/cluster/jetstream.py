@@ -280,7 +280,7 @@ class JetStream:
     async def _glance(self) -> None:
         assert self._listener is not None
         try:
-            state = (await self._ask(f"STREAM.INFO.{self.name}", {}))["state"]
+            state = await self._state(self.name)
         except Exception as error:  # the next glance is another one
             log.debug("copies: %s", error or type(error).__name__)
             return
@@ -310,7 +310,7 @@ class JetStream:
         """The last piece in it, whatever others have put behind it. Refused if there is no such
         stream.
         """
-        state = (await self._ask(f"STREAM.INFO.{stream}", {}))["state"]
+        state = await self._state(stream)
         at, first = int(state["last_seq"]), int(state["first_seq"])
         if not state["messages"]:
             return Found(at, None, 0, first)
@@ -328,7 +328,7 @@ class JetStream:
 
     async def _behind(self, behind: int) -> Found:
         """What is in this node's stream behind that message."""
-        state = (await self._ask(f"STREAM.INFO.{self.name}", {}))["state"]
+        state = await self._state(self.name)
         at, first = int(state["last_seq"]), int(state["first_seq"])
         if at <= behind:
             return Found(at, None, 0, first)
@@ -339,6 +339,11 @@ class JetStream:
             found = dict([await self._get(self.name, one) for one in there])
             news = [(one, piece) for one, piece in found.items() if piece is not None]
         return Found(at, news[-1][1] if news else None, 0, first, tuple(news))
+
+    async def _state(self, stream: str) -> dict[str, Any]:
+        """Where it begins and ends, and how much is in it."""
+        state: dict[str, Any] = (await self._ask(f"STREAM.INFO.{stream}", {}))["state"]
+        return state
 
     async def _get(self, stream: str, at: int) -> tuple[int, Piece | None]:
         """The message of that number, or the next one there is."""
@@ -384,7 +389,7 @@ class JetStream:
 
         client = self._client
         assert client is not None
-        info = (await self._ask(f"STREAM.INFO.{self.stream_of(node)}", {}))["state"]
+        info = await self._state(self.stream_of(node))
         if not info["messages"] or info["first_seq"] > upto:
             return []
         subject = f"{self.settings.group}.log.{node}"

@@ -8,7 +8,8 @@ that nothing here knows what is above it. Holds no rule of its own but one: stat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
@@ -26,7 +27,7 @@ from hubbub.core.route import Route
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
 from hubbub.core.topics import DELAYED, Filters, delayed_topic, matches
-from hubbub.core.turns import Turns
+from hubbub.core.turns import Stint, Turns
 from hubbub.schema import Row, numbered
 
 
@@ -86,6 +87,14 @@ class Context:
         self.elsewhere: Callable[[], list[str]] = list
         self.homes = Homes()
         self._again: dict[object, Callable[[], object]] = {}
+
+    def in_turns(self, pieces: Iterator[None]) -> None:
+        """Do a long work now, piece by piece, and what is left of it in other turns."""
+        stint = Stint(self.clock)
+        for _ in pieces:
+            if stint.over():
+                self.later(partial(self.in_turns, pieces))
+                return
 
     def client(self, number: int) -> Session | None:
         """Who has this number, here or at another node."""

@@ -9,7 +9,6 @@ in pieces. What a client observes counts as what it subscribes to does (`core.qu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Final
 
 from hubbub.core.context import Context
@@ -90,15 +89,12 @@ class Observers:
 
     def forget(self, session: Session, names: Iterable[str]) -> None:
         """It is gone, and observed these, as many as there were: in turns."""
-        self._forget(session, iter(list(names)))
+        self.broker.in_turns(self._forgotten(session, list(names)))
 
-    def _forget(self, session: Session, left: Iterator[str]) -> None:
-        stint = Stint(self.broker.clock)
-        for name in left:
+    def _forgotten(self, session: Session, names: list[str]) -> Iterator[None]:
+        for name in names:
             self.unobserve(session, name)
-            if stint.over():
-                self.broker.later(partial(self._forget, session, left))
-                return
+            yield
 
     def left(self, number: int) -> None:
         """An address is nobody's any more: it is told for the last time."""

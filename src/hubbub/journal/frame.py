@@ -174,7 +174,7 @@ def _texts(columns: Sequence[Sequence[bytes]], count: int) -> tuple[list[bytes],
 @lru_cache(maxsize=4096)
 def _some_ends(lengths: tuple[int, ...]) -> bytes:
     """Where values of these lengths end, padded: of a handful they are the same again and again."""
-    ends = _packer("i", len(lengths) + 1).pack(0, *accumulate(lengths))
+    ends = _ends(lengths, len(lengths))
     return ends + _PADDING[-len(ends) & 7]
 
 
@@ -223,7 +223,7 @@ def _layout(count: int, sizes: tuple[int, ...]) -> tuple[bytes, tuple[bytes, ...
     return bytes(_metadata(count, places, at)), tuple([_PADDING[-size & 7] for size in sizes])
 
 
-def _ends(lengths: list[int], count: int) -> bytes:
+def _ends(lengths: Sequence[int], count: int) -> bytes:
     """Where values of these lengths end."""
     if lengths.count(lengths[0]) == count:
         return _even(lengths[0], count)

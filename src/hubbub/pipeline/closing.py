@@ -10,14 +10,13 @@ Reads no row and knows no Spark.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 from hubbub.errors import SettingError
 from hubbub.pipeline.absence import Home
-from hubbub.pipeline.layout import Layout, read_json, sync
+from hubbub.pipeline.layout import Layout, read_json, write_json
 from hubbub.pipeline.rules import Rules
 from hubbub.pipeline.tables.table import AnyTable, Spanning, Summed
 
@@ -56,11 +55,7 @@ def note(layout: Layout, tables: Collection[AnyTable], rules: Rules) -> None:
     before = read(layout)
     now = before | closed_by(tables, rules)
     if now != before:
-        fresh = _file(layout).with_suffix(".tmp")
-        fresh.write_text(json.dumps(now) + "\n")
-        sync(fresh)
-        fresh.replace(_file(layout))
-        sync(layout.root)
+        write_json(_file(layout), now)
 
 
 def _closes(table: AnyTable) -> bool:

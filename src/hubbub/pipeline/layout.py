@@ -136,6 +136,19 @@ def read_json(file: Path, advice: str) -> dict[str, Any]:
         raise DirectoryError(f"{file} is damaged ({error}): {advice}") from error
 
 
+def write_json(file: Path, said: dict[str, Any]) -> None:
+    _replace(file, (json.dumps(said) + "\n").encode())
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """A crash leaves it as it was before or as it is now."""
+    fresh = file.with_suffix(".tmp")
+    fresh.write_bytes(data)
+    sync(fresh)
+    fresh.replace(file)
+    sync(file.parent)
+
+
 _FENCE: Final = "remove it, then alerts of the last batch may be published once more"
 
 
@@ -158,10 +171,7 @@ class Fence:
         """The query has published all that it found up to `seq`."""
         if self._file is not None:
             said = {"query": query, "seq": seq, "before": self.of(query)}
-            fresh = self._file.with_suffix(".tmp")
-            fresh.write_text(json.dumps(said) + "\n")
-            sync(fresh)
-            fresh.replace(self._file)
+            write_json(self._file, said)
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -392,11 +402,7 @@ class Layout:
             "open": f"_open/*/batch_id={progress.batch}",
             "tables": sorted(self._ever),
         }
-        fresh = self._progress.with_suffix(".tmp")
-        fresh.write_text(json.dumps(said) + "\n")
-        sync(fresh)
-        fresh.replace(self._progress)
-        sync(self.root)
+        write_json(self._progress, said)
         self._begun = self._stood = True
         self._tidy(progress.batch)
 
@@ -441,11 +447,7 @@ class Layout:
     def make_again(self, name: str) -> None:
         """Count one time more, before its files are exchanged: who has its rows takes all anew."""
         said = json.loads(self._again.read_text()) if self._again.exists() else {}
-        fresh = self._again.with_suffix(".tmp")
-        fresh.write_text(json.dumps({**said, name: said.get(name, 0) + 1}) + "\n")
-        sync(fresh)
-        fresh.replace(self._again)
-        sync(self.root)
+        write_json(self._again, {**said, name: said.get(name, 0) + 1})
 
     # A batch writes
 
@@ -467,11 +469,7 @@ class Layout:
 
     def declare(self, said: bytes) -> None:
         """Keep the declarations of the user's tables."""
-        fresh = self.declared.with_suffix(".tmp")
-        fresh.write_bytes(said)
-        sync(fresh)
-        fresh.replace(self.declared)
-        sync(self.root)
+        _replace(self.declared, said)
 
     def retire(self, place: Path) -> None:
         """Put a directory aside that is no part of a table any more. `sweep` removes it."""

@@ -30,7 +30,14 @@ from hubbub.client.mqtt.sayable import check_message, checked_filter, checked_qo
 from hubbub.client.mqtt.session import Arrival, Session
 from hubbub.client.mqtt.subscriptions import Callback, Subscription, Subscriptions
 from hubbub.client.mqtt.transport import open_transport
-from hubbub.client.usage import NOTHING, Payload, failure, must_be_entered, payload_of
+from hubbub.client.usage import (
+    NOTHING,
+    Payload,
+    failure,
+    must_be_entered,
+    payload_of,
+    reply_of,
+)
 from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.codec import specification
@@ -523,8 +530,7 @@ class MqttClient:
     async def _answer(self, handler: Handler, request: Message) -> None:
         user: User = ()
         try:
-            result = handler(request)
-            reply = payload_of(await result if isawaitable(result) else result)
+            reply = await reply_of(handler(request))
         except Exception as error:
             log.exception("a request to %s failed", request.topic)
             reply, user = failure(error), (FAILED,)

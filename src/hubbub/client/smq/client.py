@@ -23,7 +23,15 @@ from hubbub.client.inbox import Inbox
 from hubbub.client.smq.calls import Caller
 from hubbub.client.smq.connection import Connection, Credentials
 from hubbub.client.smq.message import SmqMessage
-from hubbub.client.usage import ERROR, NOTHING, Payload, failure, must_be_entered, payload_of
+from hubbub.client.usage import (
+    ERROR,
+    NOTHING,
+    Payload,
+    failure,
+    must_be_entered,
+    payload_of,
+    reply_of,
+)
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.smq import codec
 
@@ -474,8 +482,7 @@ class SmqClient:
     async def _answer(self, handler: Handler, message: SmqMessage) -> None:
         subtopic: str | int = message.subtid
         try:
-            result = handler(message)
-            reply = payload_of(await result if isawaitable(result) else result)
+            reply = await reply_of(handler(message))
         except Exception as error:
             log.exception("a request to %s failed", message.topic)
             reply, subtopic = failure(error), ERROR

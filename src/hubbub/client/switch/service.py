@@ -15,13 +15,12 @@ journal counts from 0 after a restart, and an id from before would hit another r
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from hubbub.client.switch.channel import Channel
-from hubbub.client.usage import Payload, failure, payload_of
+from hubbub.client.usage import Payload, failure, reply_of
 from hubbub.errors import CallFailed, HubbubError
 from hubbub.protocols.switch.codec import Delivery
 
@@ -99,8 +98,7 @@ class Service:
         if kept is not None and kept[0] == request:
             return kept[1]
         try:
-            result = self._handler(request.payload)
-            return Reply(payload_of(await result if inspect.isawaitable(result) else result))
+            return Reply(await reply_of(self._handler(request.payload)))
         except Exception as error:
             _log_failure(request, error)
             return Reply(failure(error), error=True) if request.reply_to else None

@@ -9,7 +9,6 @@ about once a second. No I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -19,7 +18,6 @@ from hubbub.core.limits import READER_SECONDS, TOKENS
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.session import Silent
-from hubbub.core.turns import Stint
 from hubbub.protocols.switch.codec import TRANSFER_QUEUES, Refused
 
 PROTOCOL: Final = "switch"
@@ -295,15 +293,12 @@ class Logins:
     def _end_queues(self, token: str) -> None:
         """In turns: there may be twenty thousand, and all others would wait for that."""
         names = self._ending[token] = iter(list(self._owned.pop(token, ())))
-        self._go_on_ending(token, names)
+        self.broker.in_turns(self._ended(token, names))
 
-    def _go_on_ending(self, token: str, names: Iterator[str]) -> None:
-        stint = Stint(self.broker.clock)
+    def _ended(self, token: str, names: Iterator[str]) -> Iterator[None]:
         for name in names:
             self._end_queue(token, name)
-            if stint.over():
-                self.broker.later(partial(self._go_on_ending, token, names))
-                return
+            yield
         if self._ending.get(token) is names:
             del self._ending[token]
 
