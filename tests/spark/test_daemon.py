@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,17 @@ def test_a_jvm_that_closes_early_is_no_error(module: str) -> None:
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's name has 107 characters
         said = what_is_said(module, folder)
     assert ("BrokenPipeError" in said) is PRINTED[module], said
+
+
+NEEDED = {"hubbub.spark.daemon": "pyarrow/lib.", "hubbub.pipeline.daemon": "pyarrow/_parquet."}
+
+
+@pytest.mark.parametrize("module", NEEDED)
+def test_a_worker_that_is_forked_has_loaded_already_what_it_needs(module: str) -> None:
+    loaded: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        what_is_said(module, folder, loaded)
+    assert NEEDED[module] in loaded[0]
 
 
 def test_workers_of_the_pipeline_have_no_pandas() -> None:
@@ -74,7 +86,8 @@ def test_a_worker_that_reads_in_a_session_of_sparks_own_ends_without_a_stack(err
     assert ran.returncode == 0 and (error in ran.stderr) is (error == "ValueError"), ran.stderr
 
 
-def what_is_said(module: str, folder: str) -> str:
+def what_is_said(module: str, folder: str, loaded: list[str] | None = None) -> str:
+    """By its worker; `loaded`: a list to which goes what of files that has in its memory."""
     environment = {
         **os.environ,
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
@@ -92,6 +105,8 @@ def what_is_said(module: str, folder: str) -> str:
         jvm.connect(address)
         worker = int.from_bytes(jvm.recv(4), "big")
         assert worker > 0
+        if loaded is not None:
+            loaded.append(Path(f"/proc/{worker}/maps").read_text())
     wait_for_end_of(worker)
     running.stdin.close()  # what the JVM does when it ends
     said = running.stderr.read().decode() if running.stderr is not None else ""
