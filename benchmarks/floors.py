@@ -1,9 +1,10 @@
 """What a message costs a program that only passes it on, in C and in Python, beside real brokers.
 
-`python -m benchmarks.floors` (six minutes) loads mosquitto, nats-server, the compiled hub and three
-floors (`floor.c`, `floor.py`, and that compiled by mypyc) with `load.c`, taking turns, and prints
-medians of broker CPU. Then the rows whose aims are of a journal on disk, beside floors that keep
-one. It says which part of an aim no program of its language could reach. Never judges.
+`python -m benchmarks.floors` (eight minutes) loads mosquitto, nats-server, the compiled hub and
+four floors (`floor.c`, `floor.py`, that compiled by mypyc, and so on uvloop, as the hub is) with
+`load.c`, taking turns, and prints medians of broker CPU. Then the rows whose aims are of a journal
+on disk, beside floors that keep one. It says which part of an aim no program of its language, or on
+its loop, could reach. Never judges.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ CELLS: Final = (
 )  # fmt: skip
 ON_DISK: Final = (
     Cell(100, 1, 0, 1), Cell(100, 1, 1, 1), Cell(1, 1, 0, 20), Cell(1, 1, 0, 20, payload=4096),
+    Cell(1, 1, 1, 1), Cell(1, 1, 1, 1, rate=2_000), Cell(50, 50, 1, 1, pairs=True),
 )  # fmt: skip
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats-server"
@@ -42,6 +44,7 @@ HUB: Final = "Hubbub, compiled"
 C: Final = "floor, C"
 PYTHON: Final = "floor, Python"
 MYPYC: Final = "floor, Python, compiled"
+UVLOOP: Final = "the same on uvloop"
 FLOOR: Final = (sys.executable, "-m", "benchmarks.floor")
 
 
@@ -70,7 +73,7 @@ def running(name: str, port: int, *command: str | Path) -> Iterator[Broker]:
 
 def measurable(broker: str, cell: Cell) -> bool:
     """The floor in Python looks at one packet of a read; at QoS 1 nats-server stores."""
-    if broker in (PYTHON, MYPYC):
+    if broker in (PYTHON, MYPYC, UVLOOP):
         return not cell.topics and (cell.qos == 0 or cell.window == 1)
     return broker != NATS or cell.qos == 0
 
@@ -103,30 +106,35 @@ def shown(found: Found, cells: Iterable[Cell], columns: tuple[str, ...], title: 
 
 
 def in_memory(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> None:
-    python, mypyc, c = free_port(), free_port(), free_port()
+    python, mypyc, c, guest = (free_port() for _ in range(4))
     with ExitStack() as stack:
         brokers = [stack.enter_context(one) for one in (
             mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder), nats(folder),
             hubbub(HUB, folder / "hub", "journal.record=none", package=COMPILED),
             running(C, c, built("floor"), str(c)), running(PYTHON, python, *FLOOR, str(python)),
             running(MYPYC, mypyc, *compiled("floor"), str(mypyc)),
+            running(UVLOOP, guest, *compiled("floor"), "--uvloop", str(guest)),
         )]  # fmt: skip
         found = measured(brokers, cells, rounds, seconds)
-    columns = (MOSQUITTO, NATS, HUB, C, PYTHON, MYPYC)
+    columns = (MOSQUITTO, NATS, HUB, C, PYTHON, MYPYC, UVLOOP)
     shown(found, cells, columns, "broker CPU, µs a delivery")
 
 
 def on_disk(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> None:
-    python, mypyc = free_port(), free_port()
+    python, mypyc, guest = (free_port() for _ in range(3))
     with ExitStack() as stack:
         brokers = [stack.enter_context(one) for one in (
             mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder),
             hubbub(HUB, folder / "kept", package=COMPILED),
             running(PYTHON, python, *FLOOR, str(python), folder / "plain"),
             running(MYPYC, mypyc, *compiled("floor"), str(mypyc), folder / "mypyc"),
+            running(
+                UVLOOP, guest, *compiled("floor"), "--uvloop", str(guest), folder / "uvloop",
+            ),
         )]  # fmt: skip
         found = measured(brokers, cells, rounds, seconds)
-    shown(found, cells, (MOSQUITTO, HUB, PYTHON, MYPYC), "with a journal on disk but mosquitto")
+    columns = (MOSQUITTO, HUB, PYTHON, MYPYC, UVLOOP)
+    shown(found, cells, columns, "with a journal on disk but mosquitto")
 
 
 def main() -> None:
