@@ -158,7 +158,7 @@ def any_changes_state(columns: Sequence[Sequence[Any]]) -> bool:
     kinds, count = columns[_KIND], len(columns[_KIND])
     if kinds.count(PUBLISH) == count:
         silent = all([columns[number].count(0) == count for number in (_REF, _RETAIN, _NUMBER)])
-        return not silent or b"\0$delayed/" in b"\0".join((b"", *set(columns[_TOPIC])))
+        return not silent or b"\0$delayed/" in b"\0" + b"\0".join(columns[_TOPIC])
     rows = map(Row._make, zip(*columns, strict=True))
     return not _OFTEN_NONE.issuperset(kinds) or any(map(changes_state, rows))
 

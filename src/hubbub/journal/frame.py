@@ -162,7 +162,7 @@ def _texts(columns: Sequence[Sequence[bytes]], count: int) -> tuple[list[bytes],
     pad = _PADDING[-(4 * count + 4) & 7]
     for column in columns:
         value = column[0]
-        if column.count(value) == count:
+        if value == column[-1] and column.count(value) == count:
             ends.append(_even(len(value), count) + pad)
             data.append(value * count)
         else:
