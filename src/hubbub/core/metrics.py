@@ -10,7 +10,7 @@ class Histogram:
     """How long things took: how many within each of `BOUNDS`, and all together in seconds."""
 
     __slots__ = ("counts", "seconds")
-    BOUNDS: Final = (
+    BOUNDS: Final[tuple[float, ...]] = (  # so that it is one object where it is compiled
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     )  # fmt: skip
 
