@@ -182,7 +182,7 @@ async def test_syncs_that_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 async def test_a_slow_disk_slows_publishers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.node.CONGESTED_BYTES", 1 << 20)
+    monkeypatch.setattr("hubbub.runtime.backpressure.CONGESTED_BYTES", 1 << 20)
     async with running(tmp_path / "data") as node, peer(node, b"ann") as ann:
         journal = journal_of(node)
 
@@ -197,7 +197,8 @@ async def test_a_slow_disk_slows_publishers(
             ann.publish(number, "a", 100_000)
             most = max(most, journal.pending_bytes)
             said = said or (
-                node.congested and await all_say(node, caplog, "publishers wait for the disk")
+                node.pressure.congested
+                and await all_say(node, caplog, "publishers wait for the disk")
             )
             await asyncio.sleep(0.002)
         await until(lambda: len(ann.acknowledged()) == 100, "not all were acknowledged")
@@ -230,8 +231,8 @@ async def test_who_only_pings_outlives_a_disk_that_stalls_under_a_flood(
     """One client floods with QoS 0 while a sync takes seconds, longer than others' keep-alive:
     they are answered, nobody is ended, and no will goes out.
     """
-    monkeypatch.setattr("hubbub.runtime.node.CONGESTED_BYTES", 1 << 20)
-    monkeypatch.setattr("hubbub.runtime.node.FLOODED_BYTES", 8 << 20)
+    monkeypatch.setattr("hubbub.runtime.backpressure.CONGESTED_BYTES", 1 << 20)
+    monkeypatch.setattr("hubbub.runtime.backpressure.FLOODED_BYTES", 8 << 20)
     async with running(tmp_path / "data") as node, peer(node, b"watches") as watches:
         watches.writer.write(codec.subscribe(1, [(b"gone/#", 0)]))
         await watches.hear("SUBACK 1: 0")
@@ -247,17 +248,17 @@ async def test_who_only_pings_outlives_a_disk_that_stalls_under_a_flood(
                     journal_of(node).disk._sync = sync
                     for _ in range(400):
                         floods.writer.write(codec.publish(b"a", bytes(50_000), 0))
-                    await until(lambda: node.congested, "the flood was no flood")
+                    await until(lambda: node.pressure.congested, "the flood was no flood")
                     writes.publish(7, "r/7", retain=True)
                     end = time.monotonic() + 4
                     while time.monotonic() < end:
                         pings.writer.write(codec.PINGREQ_PACKET)
                         await asyncio.sleep(0.3)
-                    assert node.congested and "PUBACK 7" not in writes.heard
+                    assert node.pressure.congested and "PUBACK 7" not in writes.heard
                     assert pings.heard.count("PINGRESP") >= 10
                     stalled.set()
                     await writes.hear("PUBACK 7")
-                    await until(lambda: not node.congested, "the flood never ended")
+                    await until(lambda: not node.pressure.congested, "the flood never ended")
                     assert all(one.here for one in (floods, pings, writes))
                     assert not [word for word in watches.heard if "gone/" in word]
 

@@ -235,7 +235,7 @@ class ClusterHub(SimulatedNode):
     def begin(self) -> None:
         super().begin()
         here = self.here
-        here.relays.hurry, here.relays.crowded = self.schedule, lambda: self.congested
+        here.relays.hurry, here.relays.crowded = self.schedule, self.pressure.crowded
         here.confirmed = self.confirmed
         stopped = self.streams.stop_behind(here.name)
         self.fenced_at = stopped or heritage.awaited(here)

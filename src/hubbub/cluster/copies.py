@@ -399,11 +399,11 @@ class Copies:
 
     def _pass_over(self, found: Found) -> None:
         """What is there of this life is done, whatever lies behind it."""
-        ours = [one for _, one in found.news if one.life == self.life]
+        ours = [(at, one) for at, one in found.news if one.life == self.life]
         strange = found.at - self._base - len(ours)
+        for at, piece in ours:
+            self.stored(self.life, piece.number, at)
         self._base = found.at
-        for piece in ours:
-            self.stored(self.life, piece.number, found.at)
         if strange:
             self._odd(strange)
 

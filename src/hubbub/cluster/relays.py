@@ -303,7 +303,7 @@ class Far(Carrier):
     def _waits(self) -> bool:
         """Whether nothing is heard of it now: the disk is behind, or its client with answers."""
         waits = self.busy or self.held or self.over or self.link.size > LINK_PAUSED
-        return waits or self.relays.crowded()
+        return waits or self.relays.crowded(True, self.link)
 
     def _hear(self, data: bytes) -> None:
         self.broker.metrics.bytes_received += len(data)
@@ -481,6 +481,10 @@ class Far(Carrier):
         self.broker.later(lambda: self._safely(lambda: self.connection.lost(reason)))
 
 
+Crowded = Callable[[bool, Link | None], bool]
+"""Whether who is heard now must wait: if it publishes, and what it is promised is held there."""
+
+
 class Relays(Homes):
     """Those of this node. `protocols`: those whose sessions are reached from every node, by name.
     `hurry` has the tick run; `crowded`: the disk is behind; `weigh`: one may make the hub keep more
@@ -502,7 +506,7 @@ class Relays(Homes):
         self._last = membership.boot % 0xFFFF_FFFF
         self._rules = self.broker.rules
         self.hurry: Callable[[], None] = lambda: None
-        self.crowded: Callable[[], bool] = lambda: False
+        self.crowded: Crowded = lambda publishes, link: False
         self.weigh: Callable[[Far], None] = lambda far: None
         self.forget: Callable[[Far], None] = lambda far: None
 

@@ -15,6 +15,7 @@ from hubbub.cluster.engine import Engine
 from hubbub.cluster.estates import began_by
 from hubbub.cluster.keeping import PROTOCOL, Recall, estate_and_origin
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.relays import Crowded
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.session import Revival, Silent, row_about
@@ -71,7 +72,7 @@ def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
 
 
 async def join(
-    membership: Membership, schedule: Callable[[], None], crowded: Callable[[], bool],
+    membership: Membership, schedule: Callable[[], None], crowded: Crowded,
     beside: Collection[str] = (),
 ) -> None:  # fmt: skip
     """Be one of the nodes from now on. SettingError if another one has this name. `beside`: nodes

@@ -26,6 +26,7 @@ from hubbub.core.connection import Connection
 from hubbub.core.limits import SEND_BUFFER
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError, SettingError
+from hubbub.runtime.backpressure import Backpressure
 from hubbub.runtime.binding import acknowledge
 
 log = logging.getLogger("hubbub.dialer")
@@ -44,10 +45,9 @@ class Host(typing.Protocol):
 
     broker: Broker
     clock: Clock
+    pressure: Backpressure
 
     def schedule(self) -> None: ...
-    def crowded(self, publishes: bool) -> bool: ...
-    def hold_back(self, sock: Line) -> None: ...
 
 
 class Line(asyncio.Protocol):
@@ -86,8 +86,8 @@ class Line(asyncio.Protocol):
         self.hub.schedule()
         if not self.link.out and self.transport is not None:
             acknowledge(self.transport)  # no answer takes the kernel's along
-        if self.hub.crowded(True):
-            self.hub.hold_back(self)
+        if self.hub.pressure.crowded(True, self.link):
+            self.hub.pressure.hold_back(self)
 
     def go_on(self) -> None:
         """The disk has caught up."""

@@ -33,8 +33,6 @@ from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import (
     CLIENTS,
     COMMIT_SECONDS,
-    CONGESTED_BYTES,
-    FLOODED_BYTES,
     STRANGERS,
     SUBSCRIBED_BYTES,
 )
@@ -49,12 +47,13 @@ from hubbub.protocols import registry
 from hubbub.runtime import cluster, descriptors, status
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.arrivals import Arrivals
+from hubbub.runtime.backpressure import Backpressure
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
 from hubbub.runtime.control import Control
 from hubbub.runtime.copying import NO_COPIES, Copying, copying
 from hubbub.runtime.deadlines import Deadlines
-from hubbub.runtime.dialer import Dialer, Line
+from hubbub.runtime.dialer import Dialer
 from hubbub.runtime.door import Door
 from hubbub.runtime.farewell import Leaving
 from hubbub.runtime.figures import Figures
@@ -77,7 +76,6 @@ log = logging.getLogger("hubbub")
 SWEEP_SECONDS = 0.25
 STOP_SECONDS = 5.0
 PROGRESS_SECONDS = 1.0
-SLOW_SECONDS = 60.0  # from one line about a slow disk to the next
 VERSION = version("hubbub")
 SHOWN = 1_000  # clients in the status, and queues, unless it is asked for more or fewer
 
@@ -137,11 +135,9 @@ class Node:
         self.archive: JournalArchive | None = None
         self.delay = Histogram()
         self.figures = Figures(self.broker, None, self.delay)
-        self._held_back: set[Socket | Line] = set()
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._astray = False
-        self._slow_again = 0.0
 
     # Life
 
@@ -162,6 +158,7 @@ class Node:
             self.copying = copying(
                 self.membership, self.journal, self.settings, self.protocols, self._copied
             )
+            self.pressure.journal, self.pressure.copied = self.journal, self.copying
             self._recover()
             host = socket.gethostname()
             self.bridges = registry.open_bridges(self.broker, self.settings.bridge, host)
@@ -170,7 +167,7 @@ class Node:
                 await self.copying.open()  # before others hear of sessions that may be theirs
             if self.membership is not None:
                 await cluster.join(
-                    self.membership, self.schedule, lambda: self.congested, self.beside
+                    self.membership, self.schedule, self.pressure.crowded, self.beside
                 )
                 if self.copying is not None:
                     self.heirs = Heirs(self.membership, self.copying, self.protocols, self.schedule)
@@ -225,7 +222,7 @@ class Node:
         if self.journal is not None:
             self.broker.queues.close()
             self.journal.close()
-            self.journal = None
+            self.journal = self.pressure.journal = None
 
     async def __aenter__(self) -> Node:
         await self.start()
@@ -433,6 +430,7 @@ class Node:
     def _begin_turns(self) -> None:
         soon = self._loop.call_soon
         self.turn = Turn(self.broker, soon, self._commit, BusyPoll(soon, 0.0))
+        self.pressure = Backpressure(self.clock, self.turn)
 
     def schedule(self) -> None:
         """Run the tick at the end of this turn of the loop."""
@@ -458,7 +456,7 @@ class Node:
             elif waiting:
                 self.turn.poll.rest()
         finally:
-            self._measure_congestion(journal)
+            self._measure(journal)
 
     def _commit_later(self) -> None:
         self._commit_timer = None
@@ -486,14 +484,13 @@ class Node:
             self.turn.landed(*journal.flight)
             self._let_go()
             self.schedule()
-            self._measure_congestion(journal)
+            self._measure(journal)
 
     def _copied(self) -> None:
         """Others have more of the log: what waited for them leaves."""
         self._let_go()
         self.schedule()
-        if self.journal is not None:
-            self._measure_congestion(self.journal)
+        self.pressure.measure()
 
     def _let_go(self) -> None:
         """What was held for rows that are safe now leaves with this tick."""
@@ -501,60 +498,10 @@ class Node:
         if outgoing.holding:
             outgoing.holding = [link for link in outgoing.holding if not link.release()]
 
-    # Back-pressure: publishers wait for the disk, not the memory
-
-    def hold_back(self, sock: Socket | Line) -> None:
-        """Stop reading from a connection while the disk is behind."""
-        transport = sock.transport
-        if transport is not None and not transport.is_closing():
-            transport.pause_reading()
-            sock.held = True
-            self._held_back.add(sock)
-
-    @property
-    def congested(self) -> bool:
-        """Whether so much waits for the disk that publishers do, too."""
-        return self.turn.congested
-
-    def crowded(self, publishes: bool) -> bool:
-        """Whether who is heard now must wait for the disk: who publishes first, then everybody.
-
-        Who only pings or reads is not held up by those who flood.
-        """
-        if not self.congested or self.journal is None:
-            return False
-        return publishes or self._waiting_bytes(self.journal) > FLOODED_BYTES
-
-    def _waiting_bytes(self, journal: Journal) -> int:
-        """What waits for the disk, and for the servers that have copies."""
-        copied = self.copying.waiting_bytes if self.copying is not None else 0
-        return journal.pending_bytes + copied
-
-    def _measure_congestion(self, journal: Journal) -> None:
+    def _measure(self, journal: Journal) -> None:
         if journal.room.unseen < 0:
             self._keep_room(journal)
-        congested = self._waiting_bytes(journal) > CONGESTED_BYTES or journal.waits_for_room()
-        if congested and not self.congested:
-            self._tell_slow(journal)
-        self.turn.congested = journal.behind = congested
-        if not self.congested and self._held_back:
-            held, self._held_back = self._held_back, set()
-            for sock in held:
-                sock.go_on()
-
-    def _tell_slow(self, journal: Journal) -> None:
-        journal.pulse.slowed += 1
-        now = self.clock.now()
-        if now < self._slow_again:
-            return
-        self._slow_again = now + SLOW_SECONDS
-        if journal.waits_for_room():
-            log.warning("publishers wait until there is room on the disk: %s", journal.shortage)
-        else:
-            log.warning(
-                "publishers wait for the disk: %d MB are to be written, a sync takes %.0f ms",
-                journal.pending_bytes >> 20, journal.pulse.sync_ms(0.5),
-            )  # fmt: skip
+        self.pressure.measure()
 
     # The slow things
 
@@ -567,7 +514,7 @@ class Node:
             self._sweep_once()
             if self.journal is not None:
                 safely(self._keep_room, self.journal)
-                safely(self._measure_congestion, self.journal)  # a roll may have made room
+                safely(self.pressure.measure)  # a roll may have made room
                 safely(self.upkeep.roll, self.journal)
                 safely(self.upkeep.scrub, self.journal, self.settings.journal.scrub_days)
 

@@ -37,6 +37,7 @@ from hubbub.core.rights import named, words_of
 from hubbub.errors import ProtocolError
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.arriving import Arriving
+from hubbub.runtime.backpressure import Backpressure
 from hubbub.runtime.binding import acknowledge
 from hubbub.runtime.carrying import SocketCarrier
 from hubbub.runtime.deadlines import Deadlines
@@ -86,10 +87,9 @@ class Host(typing.Protocol):
     leaving: Leaving
     most_connections: int
     turn: Turn
+    pressure: Backpressure
 
     def schedule(self) -> None: ...
-    def crowded(self, publishes: bool) -> bool: ...
-    def hold_back(self, sock: Socket) -> None: ...
 
 
 class Place(typing.Protocol):
@@ -202,8 +202,8 @@ class Socket(Arriving):
             self._pause()
         if self.received - self.weighed > WEIGHED_BYTES:
             self.weigh()
-        if self.hub.crowded(published):
-            self.hub.hold_back(self)
+        if self.hub.pressure.crowded(published, self.link):
+            self.hub.pressure.hold_back(self)
 
     def data_received(self, data: bytes) -> None:
         """The long way: of who is not in yet, pays a rate, or has a WebSocket around it."""
