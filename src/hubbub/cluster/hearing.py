@@ -128,7 +128,7 @@ class Hearing:
             if frame.node == membership.name:
                 self._namesake(frame, came.stamp)
                 return
-            node = self._from(frame, came.stamp)
+            node = self._from(frame, came)
             if node is not None:
                 yield from self._said_by(node, frame.records)
         except frames.Foreign as error:
@@ -169,16 +169,18 @@ class Hearing:
             text = f"{type(error).__name__}: {error}"[:100]
             self.refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
 
-    def _from(self, frame: frames.Frame, came: int) -> Node | None:
-        """The node of a frame, None if there is nothing more to do with it. `came`: when, by the
-        clock here; it may have waited since.
+    def _from(self, frame: frames.Frame, came: Came) -> Node | None:
+        """The node of a frame, None if there is nothing more to do with it. It may have waited
+        since it came.
         """
         membership = self.membership
         node = membership.nodes.get(frame.node)
         if node is not None and frame.boot < node.boot:
             raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
-        self._check_clock(frame.node, beats, came)
+        self._check_clock(frame.node, beats, came.stamp)
+        for beat in beats:
+            membership.stamps.hears(frame.node, frame.boot, beat.stamp, came.at)
         node = membership.nodes.get(frame.node)  # unless it is shut out now
         if node is not None and frame.boot > node.boot:
             membership.forget(node, "it was started again")

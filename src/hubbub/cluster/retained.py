@@ -9,7 +9,11 @@ Others may know a stamp that a crash took here, and a machine may come back with
 what is retained then must still be later. So the journal says up to where stamps may have been
 told, a little ahead, and those of the next life begin there. And it says the stamp of a message
 that is later than its time, because what it replaced was: or after a start it would be taken for
-older than that. No I/O.
+older than that.
+
+Clocks may be apart, and a client goes from one node to another: what it says next must be later. So
+a node whose clock is behind another's takes that one's time for its stamps, as beats say it, also
+when that one is dead. No I/O.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from hubbub import schema
+from hubbub.cluster.named import Named
 from hubbub.core.broker import Broker
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
@@ -29,15 +34,20 @@ REMEMBERED: Final = 3600 * 1_000_000  # microseconds in which a cleared name is 
 CEILING: Final = "$stamps"  # the journal's row of it: no stamp that was told is greater
 LATER: Final = "$stamp/"  # before a name: the stamp of its message, where that is not its time
 UNSAID: Final = -1  # such a row is as if it had never been there
+# Microseconds by which another node's clock is ahead, from which on that one's counts: beats need
+# as long at times, and of each message that is later than its time there is a row more.
+APART: Final = 100_000
 AHEAD: Final = 5_000_000  # microseconds: a row in so many at most; so far ahead is the next life
 
 Stamp = tuple[int, str]
 NEVER: Final[Stamp] = (0, "")
+NOTHING: Final = (-1, 0)
 
 
 class Stamps:
     """`cleared`: names without a message, by their stamp, the oldest first. `sure`: the row that
-    must be safe before a stamp is told.
+    must be safe before a stamp is told. `_clocks`: of other nodes, the boot in which they were
+    heard, and how far they were ahead of the monotonic clock here (microseconds).
     """
 
     def __init__(self, broker: Broker, node: str) -> None:
@@ -46,6 +56,7 @@ class Stamps:
         self.cleared: dict[str, Stamp] = {}
         self.sure = 1
         self._known: dict[str, Stamp] = {}
+        self._clocks = Named[tuple[int, int]]()
         self._least = 0
 
     def begin(self) -> None:
@@ -81,10 +92,27 @@ class Stamps:
         message = self.broker.log.look(seq) if seq else None
         return message is not None and message.payload == payload
 
+    def hears(self, node: str, boot: int, stamp: int, at: float) -> None:
+        """What a node's clock said when its frame came here, `at` (monotonic seconds). Frames are
+        late, never early: of one boot the greatest counts.
+        """
+        ahead = stamp - round(at * 1_000_000)
+        if self._clocks.get(node, NOTHING) < (boot, ahead):
+            self._clocks[node] = boot, ahead
+
+    def _by_all_clocks(self, time: int) -> int:
+        """That time here, or what it is by the clock that is ahead of all others."""
+        if not self._clocks:
+            return time
+        ahead = max(ahead for _, ahead in self._clocks.values())
+        latest = round(self.broker.clock.now() * 1_000_000) + ahead
+        return latest if latest - time > APART else time
+
     def next(self, name: str, before: int, run: Run) -> Stamp:
         """Of the message that is retained here now. `before`: the number of what it replaces."""
         time = run.time or self.broker.clock.stamp()
-        stamp = max(time, self._of(name, before)[0] + 1, self._least)
+        known = self._by_all_clocks(time)
+        stamp = max(known, self._of(name, before)[0] + 1, self._least)
         self._note(name, run.first, stamp if stamp > time else UNSAID)
         if stamp > self._ceiling():
             row = Row(0, 0, schema.TAKEN, client=column_of(CEILING), number=stamp + AHEAD)

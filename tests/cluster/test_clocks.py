@@ -1,0 +1,100 @@
+"""Clocks of nodes that are apart: what a client says next, at another node, is later anyway."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.cluster.membership import Membership
+from hubbub.cluster.retained import LATER
+from hubbub.core.broker import Broker
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS
+from tests.cluster.world import Lines, World
+from tests.core.recording import Recording, StillClock
+
+
+class Apart(StillClock):
+    """Behind what the test's clock says by so many seconds, or ahead; at rows alone."""
+
+    def __init__(self, true: StillClock, seconds: float) -> None:
+        self.true, self.apart = true, seconds
+        super().__init__()
+
+    def now(self) -> float:
+        return self.true.seconds
+
+    def stamp(self) -> int:
+        return int((self.true.seconds + self.apart) * 1_000_000)
+
+
+class Skewed(World):
+    """`a` is ahead."""
+
+    def __init__(self, seconds: float) -> None:
+        self.ahead = seconds
+        super().__init__()
+
+    def add(self, name: str) -> Membership:
+        clock = Apart(self.clock, self.ahead if name == "a" else 0)
+        broker = Broker(clock, Recording(clock), "all")
+        member = self.members[name] = Membership(broker, Lines(self, name), "0")
+        member.begin()
+        return member
+
+    def end(self, name: str) -> None:
+        del self.members[name]
+        for other in self.members:
+            self.lines(other).lines.pop(name, None)
+
+
+@pytest.mark.parametrize("seconds", [-50, -1, 0, 0.2, 1, 20, 50])
+def test_who_goes_on_elsewhere_says_later_things_whatever_clocks_say(seconds: float) -> None:
+    """Of what it said at a node that is dead now one of two heard, and tells the other one."""
+    world = Skewed(seconds)
+    world.meet()
+    world.publish(world.client("a", "writer"), "x", b"1", retain=True)
+    world.tick()
+    world.lines("a").lines["b"].clear()
+    world.carry()
+    world.end("a")
+    world.wait(0.5)
+    assert world.retained("c") == {"x": b"1"} and world.retained("b") == {}
+    world.publish(world.client("b", "writer"), "x", b"2", retain=True)
+    world.wait(2)
+    world.members["b"].nodes["c"].ask()
+    world.members["c"].nodes["b"].ask()
+    world.wait(8)
+    assert world.retained("b") == world.retained("c") == {"x": b"2"}
+
+
+def later_rows(world: World, name: str) -> int:
+    return sum(one.startswith(LATER) for one in world.members[name].broker.state.taken)
+
+
+def test_clocks_that_are_right_cost_no_row_of_a_retained_message() -> None:
+    for seconds, rows in ((0.05, 0), (5, 1)):
+        world = Skewed(seconds)
+        world.meet()
+        world.publish(world.client("b", "writer"), "x", b"1", retain=True)
+        world.publish(world.client("a", "writer"), "y", b"1", retain=True)
+        world.wait(1)
+        assert later_rows(world, "b") == rows
+        assert later_rows(world, "a") == 0
+
+
+def test_a_clock_that_is_shut_out_moves_no_stamps() -> None:
+    world = Skewed(CLUSTER_CLOCK_SECONDS + 5)
+    world.wait(2)
+    world.publish(world.client("b", "writer"), "x", b"1", retain=True)
+    assert later_rows(world, "b") == 0
+
+
+def test_a_beat_that_was_held_for_long_does_not_set_time_back() -> None:
+    world = Skewed(20)
+    world.meet()
+    stamps, boot = world.members["b"].stamps, world.members["a"].boot
+    before = stamps._clocks["a"]
+    stamps.hears("a", boot, world.members["a"].broker.clock.stamp(), world.clock.now() + 4)
+    stamps.hears("a", boot - 1, 1 << 61, world.clock.now())
+    assert stamps._clocks["a"] == before
+    stamps.hears("a", boot + 1, world.members["b"].broker.clock.stamp(), world.clock.now())
+    assert stamps._clocks["a"] == (boot + 1, 0)
