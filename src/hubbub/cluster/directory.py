@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.cluster import frames, wills
 from hubbub.cluster.estates import Key, began_by
@@ -36,6 +36,18 @@ SUPERSEDED: Final = "session began anew at another node"
 log = logging.getLogger("hubbub.cluster")
 
 
+class Anew(NamedTuple):
+    """A client began anew here at that time. `ends`: sessions that are over by that and whose homes
+    have not said so, by their estates: when they began.
+    """
+
+    at: int
+    ends: dict[str, int]
+
+
+NEVER: Final = Anew(-1, {})
+
+
 class Directory:
     """`moves`: ends a session of that protocol here, by the protocols whose sessions are reached
     from every node. `here`: since when which sessions last here; `there`: the same of each estate
@@ -53,7 +65,7 @@ class Directory:
         self.there: dict[str, dict[Key, int]] = {}
         self.until: dict[str, int] = {}
         self._keep = keep
-        self._anew: dict[Key, int] = {}
+        self._anew: dict[Key, Anew] = {}
 
     # Here
 
@@ -69,8 +81,9 @@ class Directory:
 
     def ended(self, session: Session) -> None:
         key = session.protocol, session.client
-        if self.here.pop(key, None) is not None:
-            over = frames.Over(self._estate(key), key[0], name_to_wire(key[1]))
+        since = self.here.pop(key, None)
+        if since is not None:
+            over = frames.Over(self._estate(key), key[0], name_to_wire(key[1]), since)
             self.membership.tell_held(over)
         self.membership.holdings.left(key)
 
@@ -123,23 +136,26 @@ class Directory:
         later than those of what it replaces, also of a node whose clock is ahead.
         """
         key = protocol, client
-        ends = [sessions.pop(key) for sessions in self.there.values() if key in sessions]
+        ends = {at: one.pop(key) for at, one in self.there.items() if key in one}
         if not ends:
             return 0
-        now = max(self.broker.clock.stamp(), max(ends) + 1)
-        self._anew.pop(key, None)
+        stamps = self.membership.stamps
+        now = max(stamps.by_all_clocks(self.broker.clock.stamp()), max(ends.values()) + 1)
+        ends = {**self._anew.pop(key, NEVER).ends, **ends}
         while len(self._anew) >= CLUSTER_ANEW:
             del self._anew[next(iter(self._anew))]
-        self._anew[key] = now
+        self._anew[key] = Anew(now, ends)
         return now
 
     def since(self, key: Key, now: int) -> int:
-        """As of when one that begins now is later than what it replaces."""
-        return max(now, self._anew.get(key, 0) + 1)
+        """As of when one that begins now is later than what it replaces, and than what any other
+        node ends just now.
+        """
+        return max(self.membership.stamps.by_all_clocks(now), self._anew.get(key, NEVER).at + 1)
 
     def ends_before(self, key: Key) -> int:
         """Of a client that began anew here: one that began earlier is over. -1 of others."""
-        return self._anew[key] + 1 if key in self._anew else -1
+        return self._anew[key].at + 1 if key in self._anew else -1
 
     # There
 
@@ -148,7 +164,7 @@ class Directory:
             return
         client = name_from_wire(wire)
         key = protocol, client
-        anew = self._anew.get(key, -1)
+        anew = self._anew.get(key, NEVER).at
         if since <= anew:
             node.tell(frames.Anew(protocol, wire, anew))
             return
@@ -160,11 +176,20 @@ class Directory:
         elif mine is not None and (mine, own) < (since, estate):
             self._end(key, f"one of the same client began later at node {node.name!r}")
 
-    def over(self, node: Node, estate: str, protocol: str, wire: bytes) -> None:
-        if self.membership.has(node, estate):
-            key = protocol, name_from_wire(wire)
-            self.there.get(estate, {}).pop(key, None)
-            self._anew.pop(key, None)
+    def over(self, node: Node, estate: str, protocol: str, wire: bytes, since: int = 0) -> None:
+        """The one that began then, not a later one of the same client: what waits to be said may
+        come behind what was said at once. `since` 0: of a node of before, which did not say.
+        """
+        if not self.membership.has(node, estate):
+            return
+        key = protocol, name_from_wire(wire)
+        sessions, anew = self.there.get(estate, {}), self._anew.get(key, NEVER)
+        if not since or sessions.get(key, 0) <= since:
+            sessions.pop(key, None)
+        if not since or anew.ends.get(estate, since + 1) <= since:
+            anew.ends.pop(estate, None)
+            if not anew.ends:
+                self._anew.pop(key, None)
 
     def whole(
         self, node: Node, estate: str, sessions: Iterable[tuple[str, bytes, int]]

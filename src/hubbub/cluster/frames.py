@@ -220,11 +220,12 @@ class Lasts(Struct, array_like=True, tag=15):
 
 
 class Over(Struct, array_like=True, tag=16):
-    """A session of it that lasted is no more."""
+    """A session of it that lasted is no more; `since`: when that began, 0 = nobody says."""
 
     estate: Estate
     protocol: str
     client: bytes
+    since: Time = 0
 
 
 class Anew(Struct, array_like=True, tag=17):

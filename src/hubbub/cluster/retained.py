@@ -100,7 +100,7 @@ class Stamps:
         if self._clocks.get(node, NOTHING) < (boot, ahead):
             self._clocks[node] = boot, ahead
 
-    def _by_all_clocks(self, time: int) -> int:
+    def by_all_clocks(self, time: int) -> int:
         """That time here, or what it is by the clock that is ahead of all others."""
         if not self._clocks:
             return time
@@ -111,7 +111,7 @@ class Stamps:
     def next(self, name: str, before: int, run: Run) -> Stamp:
         """Of the message that is retained here now. `before`: the number of what it replaces."""
         time = run.time or self.broker.clock.stamp()
-        known = self._by_all_clocks(time)
+        known = self.by_all_clocks(time)
         stamp = max(known, self._of(name, before)[0] + 1, self._least)
         self._note(name, run.first, stamp if stamp > time else UNSAID)
         if stamp > self._ceiling():
