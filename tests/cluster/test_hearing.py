@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 
@@ -106,6 +107,19 @@ def test_what_holds_of_a_large_node_is_heard_in_turns_and_known_sessions_stay() 
     assert world.here.directory.home("p", "over") == ""
     assert len(world.here.directory.there["b"]) == 30_001
     assert len(world.here.nodes["b"].clients) == 30_001
+
+
+def test_all_that_holds_is_looked_at_piece_by_piece_before_anything_of_it_is_done() -> None:
+    """Each client and filter is one piece to be known, and one to be there; a turn has two."""
+    world, count = Busy(), 50
+    ticks = itertools.count(1_000, 100)
+    world.clock.now = lambda: float(next(ticks))  # type: ignore[method-assign]
+    world.clock.spent = world.clock.now  # type: ignore[method-assign]
+    said = whole(world, [], count)
+    said.holdings[0].wants += [(b"%d" % number, True, False) for number in range(count)]
+    world.say(said)
+    assert world.turns() >= 2 * count - 5  # a turn is over when that was asked twice
+    assert len(world.here.estates["b"].wants) == count
 
 
 def test_who_is_gone_meanwhile_is_not_heard_any_more() -> None:

@@ -541,7 +541,10 @@ class Membership(Hooks):
         self.inner.disconnected(phantom, number, "")
 
     def _all_of_it(self, node: Node, record: frames.Whole) -> Iterator[None]:
-        clients = {number: (protocol, name) for number, protocol, name, _ in record.clients}
+        clients = {}
+        for number, protocol, wire, _ in record.clients:
+            clients[number] = protocol, wire
+            yield
         clients[record.number] = "", b"hub"
         for number, phantom in list(node.clients.items()):
             if clients.get(number) != (phantom.protocol, name_to_wire(phantom.client)):
@@ -567,8 +570,11 @@ class Membership(Hooks):
     def _all_of_estate(
         self, node: Node, estate: Estate, holding: frames.Holding
     ) -> Iterator[None]:
-        wants = {(name_from_wire(name), literal): kept for name, literal, kept in holding.wants}
-        for key in set(estate.wants) - set(wants):
+        wants = {}
+        for name, literal, kept in holding.wants:
+            wants[name_from_wire(name), literal] = kept
+            yield
+        for key in [key for key in estate.wants if key not in wants]:
             estate.leaves(key)
             yield
         for key, kept in wants.items():
