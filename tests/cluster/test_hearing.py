@@ -137,7 +137,7 @@ def test_what_waits_to_be_heard_is_bounded_and_what_is_more_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert CLUSTER_UNHEARD_BYTES > 2 * 1024 * 1024
-    monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 1_000)
+    monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 100_000)
     world = Busy()
     reader = world.client("a", "reader")
     reader.wish("#")
@@ -147,8 +147,33 @@ def test_what_waits_to_be_heard_is_bounded_and_what_is_more_is_missed(
     world.turns()
     world.say(run(1, b"after"))
     world.turns()
-    assert 0 < world.here.hearing.lost < 100
+    assert 0 < world.here.hearing.lost < 100, "half of it is free for others"
     assert reader.got[-1] == ("after", b"")
+
+
+def test_a_node_that_says_very_much_leaves_room_for_others_and_keeps_them_waiting_for_one_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if many do, each under any name that it likes."""
+    monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 1_000_000)
+    world = Busy()
+    world.beat("c")
+    for _ in range(1_000):
+        world.say(run(CLUSTER_RUN))
+    for number in range(100):
+        for _ in range(3):
+            world.beat(f"stranger-{number}")
+    for number in range(3):
+        world.beat("d", number / 1_000)
+    hearing = world.here.hearing
+    assert hearing.is_behind("b") and hearing.is_behind("d") and not hearing.is_behind("c")
+    assert hearing._room < 1_000_000 + 10_000
+    turns = 0
+    while "d" not in world.here.nodes and turns < 2_000:
+        world.turn()
+        turns += 1
+    assert hearing.is_behind("b") and turns < 2_000
+    assert 1 <= world.members["b"].nodes["a"].sent - world.here.nodes["b"].seen
 
 
 def test_who_came_behind_much_that_waits_is_there() -> None:

@@ -1,7 +1,9 @@
 """Frames of other nodes, in order and each once; what is wrong with them is said and counted.
 
 What one says may be work for seconds: a run of very many messages, all that holds of a node with
-very many clients. It goes on in turns, as what clients ask for does; what comes meanwhile waits.
+very many clients. It goes on in turns, as what clients ask for does; what comes meanwhile waits in
+a line of its own for each node. A frame of each line is heard, then of the next one's: who says
+very much keeps others waiting for one frame, and has of the room at most what it leaves to them.
 
     bytes → a frame → of which life of which node → its records, one by one → what was kept: noted
 
@@ -12,7 +14,7 @@ off, or that does not know yet that another one has what it had. Owned by the me
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 LOST: Final = "frames lost between nodes"
 REFUSED: Final = "frames refused between nodes"
 DONE: Final = object()
+WEIGHT: Final = 1024  # bytes that a frame takes beside its own: it may be alone in its line
 REASONS: Final = 100  # that are remembered; with names in them there are any number
 
 log = logging.getLogger("hubbub.cluster")
@@ -48,10 +51,16 @@ class Came(NamedTuple):
     stamp: int
 
 
+class Line(deque[Came]):
+    """What waits of one node, the first one while it is heard, too; `room` is what it takes."""
+
+    room = 0
+
+
 class Hearing:
     """`lost`: frames that never came; `refused`: how many were, by reason; `_strange`: of whom one
-    was, and when. `_unheard`: what waits, the first one while it is heard, too; `_waiting`: how
-    many of them are of whom.
+    was, and when. `_lines`: what waits, by who says it; of the first of them one is heard. `_room`
+    is what all take.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -60,9 +69,8 @@ class Hearing:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self._strange = Named[float]()
-        self._unheard: deque[Came] = deque()
-        self._unheard_bytes = 0
-        self._waiting: dict[str, int] = {}
+        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._room = 0
         self._going: Iterator[None] | None = None
         self._stint = Stint(membership.broker.clock)
         self._said: dict[str, float] = {}
@@ -70,14 +78,19 @@ class Hearing:
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
         clock, name = self.broker.clock, frames.name_in(data)
-        if self._unheard_bytes > CLUSTER_UNHEARD_BYTES:
+        line = self._lines.get(name) or Line()
+        if line.room >= CLUSTER_UNHEARD_BYTES - self._room:
             self._misses(name)
             return
-        self._unheard.append(Came(data, name, clock.now(), clock.stamp()))
-        self._unheard_bytes += len(data)
-        self._waiting[name] = self._waiting.get(name, 0) + 1
+        self._lines[name] = line
+        line.append(Came(data, name, clock.now(), clock.stamp()))
+        self._takes(line, len(data) + WEIGHT)
         if self._going is None:
             self._work()
+
+    def _takes(self, line: Line, room: int) -> None:
+        line.room += room
+        self._room += room
 
     def _misses(self, name: str) -> None:
         """It is as if it were lost on the way; but who said it lives."""
@@ -88,18 +101,18 @@ class Hearing:
 
     def is_behind(self, name: str) -> bool:
         """Whether frames wait that came of that node: it may be silent since and has said more."""
-        return name in self._waiting
+        return name in self._lines
 
     def heard_until(self) -> float:
         """All was heard that had come by then."""
-        return self._unheard[0].at if self._unheard else self.broker.clock.now()
+        return min((line[0].at for line in self._lines.values()), default=self.broker.clock.now())
 
     def _work(self) -> None:
-        """A turn of hearing, oldest first."""
+        """A turn of hearing, of each line the oldest first."""
         self._stint = Stint(self.broker.clock)
-        while self._unheard:
+        while self._lines:
             if self._going is None:
-                self._going = self._heard(self._unheard[0])
+                self._going = self._heard(next(iter(self._lines.values()))[0])
             try:
                 over = next(self._going, DONE) is DONE
             except BaseException:
@@ -112,11 +125,12 @@ class Hearing:
 
     def _is_heard(self) -> None:
         self._going = None
-        came = self._unheard.popleft()
-        self._unheard_bytes -= len(came.data)
-        left = self._waiting.pop(came.name) - 1
-        if left:
-            self._waiting[came.name] = left
+        name, line = next(iter(self._lines.items()))
+        self._takes(line, -len(line.popleft().data) - WEIGHT)
+        if line:
+            self._lines.move_to_end(name)
+        else:
+            del self._lines[name]
 
     def _heard(self, came: Came) -> Iterator[None]:
         """What a frame says; each time that a turn is over it goes on in the next one."""

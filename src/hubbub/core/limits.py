@@ -183,7 +183,9 @@ CLUSTER_LEFT: Final = 10_000  # clients that went last, 300 bytes each: who was 
 CLUSTER_NAMES: Final = 1_000  # of nodes that were met, are shut out, or wait: 200 bytes each
 CLUSTER_RUN: Final = 262_144  # messages in one record, which may be empty: a read has less, 60 MiB
 CLUSTER_SLICE: Final = 1_000  # messages of a run from another node before others are heard: 3 ms
-CLUSTER_UNHEARD_BYTES: Final = 64 * MIB  # of frames that wait for that; what is more is lost
+# Of frames that wait for that: each node may have as many as are free, so one alone half of all, a
+# message in parts, and what it leaves is the others'. What is more is lost.
+CLUSTER_UNHEARD_BYTES: Final = 2 * MESSAGE_BYTES
 CLUSTER_WAY_BYTES: Final = 256 * KIB  # of a relayed connection on their way, each direction: a read
 CLUSTER_LENT: Final = 20  # messages of a queue at one node's consumers: others could have them
 CLUSTER_LOOK: Final = 1_000  # expected queues whose home is asked for a look: 1 ms of three nodes
