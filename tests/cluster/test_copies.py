@@ -58,7 +58,11 @@ class Log:
 
     def found(self) -> Found:
         news = [(at, piece) for at, piece in sorted(self.held.items()) if at > self.behind]
-        return Found(self.last, self.held.get(self.last), 0, self.first(), tuple(news))
+        first = self.first()
+        return Found(self.last, self.held.get(self.last), 0, first, tuple(news), self.gaps())
+
+    def gaps(self) -> int:
+        return self.last - self.first() + 1 - len(self.held)
 
     def append(self, piece: Piece) -> None:
         self.last += 1
@@ -87,7 +91,7 @@ class Log:
             copies.found(self.found())
         if self.glances and not self.lost():
             self.glances = 0
-            copies.begins(self.first())
+            copies.begins(self.first(), self.gaps())
 
 
 class World:
@@ -150,6 +154,32 @@ def test_that_what_is_needed_is_gone_is_noticed_while_every_piece_is_taken() -> 
         world.go_on(0.25)
     assert world.torn == 1
     assert world.copies.safe(20) < 20, "an answer that comes later is not believed"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_that_one_message_is_gone_is_noticed_and_once(asked: bool) -> None:
+    """By a look now and then, or when an answer did not come."""
+    world = World()
+    world.begin()
+    world.log.carry(world.copies)
+    for row in range(1, 6):
+        world.copies.take(row, row, b"x")
+        world.go_on(0.25)
+    del world.log.held[3]
+    if asked:
+        world.copies.broken()
+        world.copies.connected()
+    world.go_on(3)
+    assert world.torn == 1
+    world.begin(2, landed=5)
+    assert world.log.gaps() == 1
+    for row in range(6, 12):
+        world.copies.take(row, row, b"x")
+        world.go_on(1)
+    assert world.torn == 1 and world.copies.ready and world.log.gaps() == 0
+    del world.log.held[world.log.last - 1]
+    world.go_on(3)
+    assert world.torn == 2
 
 
 def test_the_first_half_of_a_checkpoint_is_gone_before_the_second_one_is_there() -> None:

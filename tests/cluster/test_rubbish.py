@@ -151,6 +151,43 @@ async def test_a_purge_is_noticed_under_traffic(hubs: Hubs, server: Quorum) -> N
     assert [one.payload for one in got] == [b"%d" % number for number in range(count)]
 
 
+async def test_one_message_that_is_gone_is_noticed(hubs: Hubs, server: Quorum) -> None:
+    """Streams of ours refuse it; one that somebody made before the hub was there does not."""
+
+    async def made(stream: Any, name: str) -> None:
+        await stream.add_stream(name=name, subjects=["hubbub.log.a"], first_seq=1 << 40)
+
+    async def taken_out(stream: Any, name: str) -> None:
+        last = (await stream.stream_info(name)).state.last_seq
+        await stream.delete_msg(name, last - 2)
+
+    async def refused(stream: Any, name: str) -> None:
+        from nats.js.errors import APIError
+
+        other = stream_of("hubbub", "b")
+        with pytest.raises(APIError, match="not permitted"):
+            await stream.delete_msg(other, (await stream.stream_info(other)).state.last_seq)
+
+    await with_stream(server, made)
+    a, b = await asyncio.to_thread(pair, hubs)
+    await subscribed(a)
+    payloads = [b"%d" % number for number in range(5)]
+    for payload in payloads:
+        await say(a, payload)
+    await with_stream(server, refused)
+    await with_stream(server, taken_out)
+    until = time.monotonic() + PATIENCE
+    while "all is copied again" not in said_by(hubs, "a"):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    await asyncio.to_thread(hubs.ready, a)
+    a.process.kill()
+    await asyncio.to_thread(is_heir, hubs, "b", "a")
+    async with connect(b.url("mqtt"), client_id="away", clean=False) as client:
+        got = [await anext(aiter(client.messages())) for _ in payloads]
+    assert [one.payload for one in got] == payloads
+
+
 async def test_who_is_back_sees_its_stop_behind_rubbish(hubs: Hubs, server: Quorum) -> None:
     a, _ = await asyncio.to_thread(pair, hubs)
     await subscribed(a)

@@ -68,6 +68,7 @@ class Found(NamedTuple):
     """The end of a stream: the number of its last message, and the last piece in it, None if there
     is none. `strange`: so many messages behind that piece nobody of us wrote. `first`: the number
     of the first message that is there. `news`: pieces behind the message that was asked about.
+    `gaps`: how many messages are missing between the first and the last one.
     """
 
     at: int
@@ -75,6 +76,7 @@ class Found(NamedTuple):
     strange: int = 0
     first: int = 0
     news: tuple[tuple[int, Piece], ...] = ()
+    gaps: int = 0
 
     @property
     def place(self) -> int:
@@ -104,7 +106,7 @@ class Stream(Protocol):
         """Ask what is there behind that message; the answer comes to `found`."""
 
     def glance(self) -> None:
-        """Ask where it begins; the answer comes to `begins`."""
+        """Ask where it begins, and how many are missing; the answer comes to `begins`."""
 
     def purge(self, before: int) -> None:
         """Let go of all messages before that one."""
@@ -161,6 +163,7 @@ class Copies:
         self._places: deque[tuple[int, int]] = deque()  # upto, number in the stream
         self._group_at = self._state_at = 0
         self._kept_from = 0  # what lies before that may go when `detained` says nothing else
+        self._gaps = 0  # messages that are missing there, since before this life
         self._first = 0  # the first piece of this life there: a checkpoint that goes on needs it
         self._detained = False
 
@@ -222,7 +225,7 @@ class Copies:
                 self._wait(*self._before)
         self._before = 0, 0, b""
         self.active, self.ready = True, False
-        self._base, self._flying = found.at, None
+        self._base, self._gaps, self._flying = found.at, found.gaps, None
         self._places.clear()
         self._group_at = self._state_at = self._kept_from = self._first = 0
         while self._open and self._open[0][1] <= landed:
@@ -374,7 +377,7 @@ class Copies:
                 self.life = 0
                 self._deposed(found._replace(last=piece, strange=found.at - at))
                 return
-        if found.at < self._base or self._lacks(found.first):
+        if found.at < self._base or self._lacks(found.first, found.gaps):
             self._is_torn()
             return
         self._pass_over(found)
@@ -382,16 +385,19 @@ class Copies:
             self._send(self._flying)
         self._flow()
 
-    def begins(self, first: int) -> None:
-        """Where the stream begins: while every piece is taken nothing else says that those before
-        it are gone.
+    def begins(self, first: int, gaps: int = 0) -> None:
+        """Where the stream begins, and how many are missing in it: while every piece is taken
+        nothing else says that those before it are gone.
         """
-        if self.life and self._lacks(first):
+        if self.life and self._lacks(first, gaps):
             self._is_torn()
 
-    def _lacks(self, first: int) -> bool:
-        """Whether something is gone that an heir needs, if the stream begins there."""
-        return 0 < (self._kept_from or self._first) < first
+    def _lacks(self, first: int, gaps: int) -> bool:
+        """Whether something is gone that an heir needs, if the stream begins there. Of what is
+        missing inside nobody says where: what did so when this life began was not of it.
+        """
+        more, self._gaps = gaps > self._gaps, gaps
+        return more or 0 < (self._kept_from or self._first) < first
 
     def _is_torn(self) -> None:
         self.life, self._flows, self._flying = 0, False, None

@@ -60,7 +60,7 @@ class Listener(NamedTuple):
     found: Callable[[Found], None]
     up: Callable[[], None]
     down: Callable[[], None]
-    begins: Callable[[int], None]
+    begins: Callable[[int, int], None]
 
 
 class JetStream:
@@ -284,7 +284,7 @@ class JetStream:
         except Exception as error:  # the next glance is another one
             log.debug("copies: %s", error or type(error).__name__)
             return
-        self._listener.begins(int(state["first_seq"]))
+        self._listener.begins(int(state["first_seq"]), gaps_of(state))
 
     async def holders(self) -> list[str]:
         """The names of the servers that have the stream; of a server that is alone none."""
@@ -311,34 +311,34 @@ class JetStream:
         stream.
         """
         state = await self._state(stream)
-        at, first = int(state["last_seq"]), int(state["first_seq"])
+        at, first, gaps = int(state["last_seq"]), int(state["first_seq"]), gaps_of(state)
         if not state["messages"]:
             return Found(at, None, 0, first)
         piece = (await self._get(stream, at))[1]
         if piece is not None:
-            return Found(at, piece, 0, first)
+            return Found(at, piece, 0, first, gaps=gaps)
         log.warning("copies: the last message of the stream %s is one that no node wrote", stream)
         node = stream.removeprefix(stream_of(self.settings.group, ""))
         heads = await self.read(node, at, heads=True, behind=max(0, at - CLUSTER_COPY_HEADS))
         heads = heads or await self.read(node, at, heads=True)
         if not heads:
-            return Found(at, None, 0, first)
+            return Found(at, None, 0, first, gaps=gaps)
         place = heads[-1][0]
-        return Found(at, (await self._get(stream, place))[1], at - place, first)
+        return Found(at, (await self._get(stream, place))[1], at - place, first, gaps=gaps)
 
     async def _behind(self, behind: int) -> Found:
         """What is in this node's stream behind that message."""
         state = await self._state(self.name)
-        at, first = int(state["last_seq"]), int(state["first_seq"])
+        at, first, gaps = int(state["last_seq"]), int(state["first_seq"]), gaps_of(state)
         if at <= behind:
-            return Found(at, None, 0, first)
+            return Found(at, None, 0, first, gaps=gaps)
         if at - behind > FEW:
             news = await self.read(self.settings.name, at, heads=True, behind=behind)
         else:
             there = range(max(first, behind + 1), at + 1)
             found = dict([await self._get(self.name, one) for one in there])
             news = [(one, piece) for one, piece in found.items() if piece is not None]
-        return Found(at, news[-1][1] if news else None, 0, first, tuple(news))
+        return Found(at, news[-1][1] if news else None, 0, first, tuple(news), gaps)
 
     async def _state(self, stream: str) -> dict[str, Any]:
         """Where it begins and ends, and how much is in it."""
@@ -430,6 +430,14 @@ class JetStream:
 
 async def _unheard(message: object) -> None:
     """What is said to the inbox of the copies never comes so far."""
+
+
+def gaps_of(state: dict[str, Any]) -> int:
+    """How many messages are missing between a stream's first and its last one: it refuses that they
+    are deleted, but one that somebody else made may not, and a server's disk may lose some.
+    """
+    there = int(state["messages"])
+    return int(state["last_seq"]) - int(state["first_seq"]) + 1 - there if there else 0
 
 
 def stream_of(group: str, node: str) -> str:
