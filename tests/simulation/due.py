@@ -41,6 +41,19 @@ def number_of(payload: bytes) -> int:
     return int(payload.rpartition(b" ")[2])
 
 
+def wipe(world: ClusterWorld, name: str) -> None:
+    """Its disk is another one. What it had is in its copy, which it stops itself, if nobody else
+    was first.
+    """
+    streams = world.streams
+    if not streams.stop_behind(name):
+        at = streams.stopped.get(name, 0) + 1000
+        fence = streams.fence(name, streams.base(name), world.wall, estates.named(name, at))
+        with contextlib.suppress(StopIteration):
+            fence.send(None)
+    shutil.rmtree(world.root / name)
+
+
 class Orderly(Hopper):
     """What it says when it comes is not heard after it has come once more."""
 
@@ -396,17 +409,8 @@ class DueWorld(ClusterWorld):
         super()._start(name)
 
     def _wipe(self, name: str) -> None:
-        """Its disk is another one. What it had is in its copy, which it stops itself, if nobody
-        else was first.
-        """
-        streams = self.streams
-        if not streams.stop_behind(name):
-            at = streams.stopped.get(name, 0) + 1000
-            fence = streams.fence(name, streams.base(name), self.wall, estates.named(name, at))
-            with contextlib.suppress(StopIteration):
-                fence.send(None)
         self.copied += (one.read_bytes() for one in (self.root / name).rglob("*.rows"))
-        shutil.rmtree(self.root / name)
+        wipe(self, name)
         self.wiped.add(name)
         self.note(f"{name} has lost its disk")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.cluster import DEAD, ClusterWorld
 from tests.simulation.crowd import CrowdWorld
-from tests.simulation.due import DUE, WIPED, DueWorld
+from tests.simulation.due import DUE, WIPED, DueWorld, wipe
 from tests.simulation.nodes import SkewedClock
 from tests.simulation.test_simulation import MEMORY
 
@@ -78,7 +78,7 @@ def test_a_few_schedules_of_what_is_due() -> None:
 
 # Hubs that lose their disks: what one that is away wants was not known from a copy, if something
 # was kept for it, or if it was met and died before it had said so.
-WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000157)
+WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000152, 2000157)
 
 
 def test_a_few_schedules_of_disks_that_are_lost() -> None:
@@ -202,6 +202,53 @@ def test_what_was_before_a_stop_whose_heir_died_is_taken_over(back: str) -> None
                 for name in sorted(world.hubs):
                     world._looks(name)
                 world.rest(5)
+            world._finish()
+            assert acknowledged
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_what_a_dead_heir_had_taken_over_is_known_from_its_copy(heard: bool) -> None:
+    """Node b took over a, and died before anybody `heard` so; a came back, stopped b, and lost its
+    disk before it had taken that over. Each of the two is the other one's heir, or its own.
+    """
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(1, Path(folder))
+        try:
+            for name in "abc":
+                world._start(name)
+            world._prepare()
+            world.lossy = 0.0
+            world.rest(4)
+            for listener in world.listeners:
+                listener.cut()
+            for _ in range(20):
+                for author in world.authors:
+                    author.act()
+                world._calm()
+            acknowledged = world._acknowledged("k/")
+            world.gone("c")
+            world.gone("a")
+            for _ in range(3):
+                world._looks("b")
+                world.rest(1)
+            assert {"a", "c"} <= world.hubs["b"].here.inherited.keys()
+            if heard:
+                world._start("a")
+                world.rest(3)
+                assert not world.hubs["a"].here.deposed
+            world.gone("b")
+            world.lines["b"].lines["a"].clear()
+            if not heard:
+                world._start("a")
+                world.rest(3)
+                assert world.hubs["a"].here.deposed
+            world._looks("a", fails=1.0)
+            assert world.streams.stopped == {"a": 1000, "b": 1000, "c": 1000}
+            world._end("a")
+            wipe(world, "a")
             world._finish()
             assert acknowledged
         finally:

@@ -126,9 +126,9 @@ class Heirs:
             await asyncio.wait((self._looking,), timeout=1)
 
     async def _look(self) -> None:
+        if self.copying.fenced_at:
+            await self._safely("that of this node", self._look_at_own())
         try:
-            if self.copying.fenced_at:
-                await self._look_at_own()
             others = await self._others()
         except Exception as error:  # no leader, no connection: soon again
             log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
@@ -287,6 +287,8 @@ class Heirs:
             newest = await self._fold(pieces)
             said = heritage.known(newest.state).get(name, 0) if newest is not None else 0
             stops = unanswered(stops_of(pieces), max(self._answered(name), said))
+            if stops and not self._is_ours(name, decisive(name, stops)):
+                stops = unanswered(stops, await self._answered_by(name, decisive(name, stops)))
             self._known[name] = Known(at, stops, True, again)
             if not stops or not self._is_first(name, stops, newest):
                 return
@@ -301,6 +303,27 @@ class Heirs:
             return
         if first > self._answered(name):
             await self._adopt(self._adoption(name, first, copy))
+
+    async def _answered_by(self, name: str, stop: Stop) -> int:
+        """Up to which stop the author of that one has answered for them, as its own copy says: it
+        may have died before anybody heard so. What it had then is for whoever answers for the next
+        stop of its own stream; that may be the node `name`, which waits for this.
+        """
+        here, author = self.membership, estates.began_by(stop.author)
+        there = author == name or (here.hearing.lives(author) and not here.waits(author))
+        if there or not wills.heard_all(here):
+            return 0  # it says so itself
+        try:
+            found = await self.stream.last(self.stream.stream_of(author))
+            pieces = await self.stream.read(author, found.at)
+            ends = {*(one.at for one in stops_of(pieces)), found.place + 1}
+            lives = ([one for one in pieces if one[0] < end] for end in sorted(ends))
+            copies = [await self._fold(life) for life in lives]
+        except Exception as error:
+            log.info("what node %r has cannot be read: %s", author, error or type(error).__name__)
+            return 0
+        known = (heritage.known(one.state).get(name, 0) for one in copies if one is not None)
+        return max(known, default=0)
 
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
