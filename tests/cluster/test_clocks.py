@@ -91,10 +91,22 @@ def test_a_clock_that_is_shut_out_moves_no_stamps() -> None:
 def test_a_beat_that_was_held_for_long_does_not_set_time_back() -> None:
     world = Skewed(20)
     world.meet()
-    stamps, boot = world.members["b"].stamps, world.members["a"].boot
-    before = stamps._clocks["a"]
-    stamps.hears("a", boot, world.members["a"].broker.clock.stamp(), world.clock.now() + 4)
-    stamps.hears("a", boot - 1, 1 << 61, world.clock.now())
-    assert stamps._clocks["a"] == before
-    stamps.hears("a", boot + 1, world.members["b"].broker.clock.stamp(), world.clock.now())
-    assert stamps._clocks["a"] == (boot + 1, 0)
+    stamps, time = world.members["b"].stamps, world.clock.stamp()
+    before = stamps.by_all_clocks(time)
+    assert before - time == pytest.approx(20_000_000, abs=100_000)
+    stamps.hears(time + 16_000_000, world.clock.now())
+    assert stamps.by_all_clocks(time) == before
+
+
+def test_a_clock_that_is_mended_costs_rows_for_as_long_as_clocks_need_for_that() -> None:
+    world = Skewed(20)
+    world.meet()
+    world.end("a")
+    stamps, last = world.members["b"].stamps, 0
+    for second in range(300):
+        time = stamps.by_all_clocks(world.clock.stamp())
+        assert time > last, "nothing that was told is later"
+        last = time
+        if second > 12 * 20:
+            assert time == world.clock.stamp()
+        world.wait(1)

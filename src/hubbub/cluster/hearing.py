@@ -194,7 +194,7 @@ class Hearing:
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
         self._check_clock(frame.node, beats, came.stamp)
         for beat in beats:
-            membership.stamps.hears(frame.node, frame.boot, beat.stamp, came.at)
+            membership.stamps.hears(beat.stamp, came.at)
         node = membership.nodes.get(frame.node)  # unless it is shut out now
         if node is not None and frame.boot > node.boot:
             membership.forget(node, "it was started again")

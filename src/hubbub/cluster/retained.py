@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import Final
 
 from hubbub import schema
-from hubbub.cluster.named import Named
 from hubbub.core.broker import Broker
+from hubbub.core.clock import SLEW
 from hubbub.core.limits import RETAINED
 from hubbub.core.message import Message, Run
 from hubbub.core.state import State
@@ -41,13 +41,12 @@ AHEAD: Final = 5_000_000  # microseconds: a row in so many at most; so far ahead
 
 Stamp = tuple[int, str]
 NEVER: Final[Stamp] = (0, "")
-NOTHING: Final = (-1, 0)
 
 
 class Stamps:
     """`cleared`: names without a message, by their stamp, the oldest first. `sure`: the row that
-    must be safe before a stamp is told. `_clocks`: of other nodes, the boot in which they were
-    heard, and how far they were ahead of the monotonic clock here (microseconds).
+    must be safe before a stamp is told. `_ahead`: by how much the clock of any node was ahead of
+    the monotonic one here (microseconds), when that was `_heard_at` (monotonic seconds).
     """
 
     def __init__(self, broker: Broker, node: str) -> None:
@@ -56,7 +55,8 @@ class Stamps:
         self.cleared: dict[str, Stamp] = {}
         self.sure = 1
         self._known: dict[str, Stamp] = {}
-        self._clocks = Named[tuple[int, int]]()
+        self._ahead = 0
+        self._heard_at: float | None = None
         self._least = 0
 
     def begin(self) -> None:
@@ -92,20 +92,26 @@ class Stamps:
         message = self.broker.log.look(seq) if seq else None
         return message is not None and message.payload == payload
 
-    def hears(self, node: str, boot: int, stamp: int, at: float) -> None:
+    def hears(self, stamp: int, at: float) -> None:
         """What a node's clock said when its frame came here, `at` (monotonic seconds). Frames are
-        late, never early: of one boot the greatest counts.
+        late, never early: the greatest counts.
         """
         ahead = stamp - round(at * 1_000_000)
-        if self._clocks.get(node, NOTHING) < (boot, ahead):
-            self._clocks[node] = boot, ahead
+        if self._heard_at is None or ahead >= self._is_ahead(at):
+            self._ahead, self._heard_at = ahead, at
+
+    def _is_ahead(self, now: float) -> int:
+        """A clock that goes back does so by a twelfth of the time that passes at most, and what a
+        dead node has told gets no later: less is never too little.
+        """
+        return self._ahead - round((now - (self._heard_at or 0.0)) * 1_000_000 / SLEW)
 
     def by_all_clocks(self, time: int) -> int:
         """That time here, or what it is by the clock that is ahead of all others."""
-        if not self._clocks:
+        if self._heard_at is None:
             return time
-        ahead = max(ahead for _, ahead in self._clocks.values())
-        latest = round(self.broker.clock.now() * 1_000_000) + ahead
+        now = self.broker.clock.now()
+        latest = round(now * 1_000_000) + self._is_ahead(now)
         return latest if latest - time > APART else time
 
     def next(self, name: str, before: int, run: Run) -> Stamp:
