@@ -78,7 +78,7 @@ def test_a_few_schedules_of_what_is_due() -> None:
 
 # Hubs that lose their disks: what one that is away wants was not known from a copy, if something
 # was kept for it, or if it was met and died before it had said so.
-WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000152, 2000157)
+WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000152, 2000157, 2005003)
 
 
 def test_a_few_schedules_of_disks_that_are_lost() -> None:
@@ -251,6 +251,42 @@ def test_what_a_dead_heir_had_taken_over_is_known_from_its_copy(heard: bool) -> 
             wipe(world, "a")
             world._finish()
             assert acknowledged
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()
+
+
+def test_a_hub_that_loses_three_disks_takes_over_each_copy_once() -> None:
+    """Its second life had done so with the first one's; the third knew nothing of it."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(1, Path(folder))
+        try:
+            for name in "abc":
+                world._start(name)
+            world._prepare()
+            world.lossy = 0.0
+            for listener in world.listeners:
+                listener.cut()
+            for _ in range(20):
+                for author in world.authors:
+                    author.act()
+                world._calm()
+            for takes_over in (True, False, False):
+                world._end("a")
+                wipe(world, "a")
+                world._start("a")
+                assert world.hubs["a"].fenced_at
+                if takes_over:
+                    world._looks("a")
+                    assert not world.hubs["a"].fenced_at
+                world.rest(10)
+            assert world.streams.stopped == {"a": 3000}
+            adoptions = world.adoptions
+            for _ in range(3):
+                world._looks("a")
+                world.rest(5)
+            assert world.adoptions == adoptions + 2
+            world._finish()
         finally:
             for hub in world.hubs.values():
                 hub.log.abandon()

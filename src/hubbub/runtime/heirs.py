@@ -287,6 +287,7 @@ class Heirs:
             newest = await self._fold(pieces)
             said = heritage.known(newest.state).get(name, 0) if newest is not None else 0
             stops = unanswered(stops_of(pieces), max(self._answered(name), said))
+            stops = unanswered(stops, await self._known_in(pieces, stops[1:-1], name))
             if stops and not self._is_ours(name, decisive(name, stops)):
                 stops = unanswered(stops, await self._answered_by(name, decisive(name, stops)))
             self._known[name] = Known(at, stops, True, again)
@@ -316,14 +317,24 @@ class Heirs:
         try:
             found = await self.stream.last(self.stream.stream_of(author))
             pieces = await self.stream.read(author, found.at)
-            ends = {*(one.at for one in stops_of(pieces)), found.place + 1}
-            lives = ([one for one in pieces if one[0] < end] for end in sorted(ends))
-            copies = [await self._fold(life) for life in lives]
+            ends = [*stops_of(pieces), Stop(found.place + 1, "")]
+            return await self._known_in(pieces, ends, name)
         except Exception as error:
             log.info("what node %r has cannot be read: %s", author, error or type(error).__name__)
             return 0
-        known = (heritage.known(one.state).get(name, 0) for one in copies if one is not None)
-        return max(known, default=0)
+
+    async def _known_in(
+        self, pieces: Sequence[Numbered], ends: Iterable[Stop], name: str
+    ) -> int:  # fmt: skip
+        """Up to which stop of a node's stream somebody has what was before, as lives say that ended
+        there: the newest one need not know what an earlier one had taken over, on a lost disk.
+        """
+        known = 0
+        for end in ends:
+            with contextlib.suppress(JournalError):
+                copy = await self._fold([one for one in pieces if one[0] < end.at])
+                known = max(known, heritage.known(copy.state).get(name, 0) if copy else 0)
+        return known
 
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
