@@ -281,8 +281,9 @@ class Adoption:
             if estate not in self.membership.holdings.held:
                 continue
             origin = origin or self.estate
-            took = self.membership.holdings.took(estate, origin)
-            coming = (one for one in waits_in(session) if one[0] > took)
+            took = self.membership.holdings.took
+            upto = took(estate, origin)
+            coming = (one for one in waits_in(session) if one[0] > upto)
             while some := list(islice(coming, CLUSTER_PIECE)):
                 for number, seq, qos in some:
                     message = self.staging.read(seq)
@@ -291,8 +292,9 @@ class Adoption:
                     take_here(
                         self.membership, estate, origin, number, message, qos, group, stamp
                     )  # fmt: skip
-                self._note(took_of(estate, origin), self.membership.holdings.took(estate, origin))
+                self._note(took_of(estate, origin), took(estate, origin))
                 yield
+                upto = took(estate, origin)  # it may be back meanwhile, and say them itself
 
     def _stamp_of_kept(self, message: Message | None, seq: int) -> Stamp:
         """As its node would have said it: retained, if nothing took its place."""
