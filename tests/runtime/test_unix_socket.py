@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -84,6 +85,47 @@ def test_the_socket_of_a_living_program_is_not(tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="in use by another program"):
             run(settings_at(path), path)
         assert path.is_socket()
+
+
+def test_nobody_waits_in_the_line_of_a_program_that_hangs(tmp_path: Path) -> None:
+    path = tmp_path / "hub"
+    with socket.socket(socket.AF_UNIX) as hung, contextlib.ExitStack() as stack:
+        hung.bind(str(path))
+        hung.listen(1)
+        with pytest.raises(BlockingIOError):
+            while True:
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(str(path))
+        with pytest.raises(SettingError, match="in use by another program"):
+            run(settings_at(path), path)
+
+
+@pytest.mark.parametrize("name", [b"\0any", b"\0\xff\xff", b"", b"a", b"one\xff"])
+def test_whatever_a_client_calls_its_own_end_it_is_one_of_this_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    """One in the abstract space broke the hub's code, and its connection never ended."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "hub"
+
+    async def main() -> None:
+        async with Node(settings_at(path)) as node:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.bind(name)
+                sock.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(sock, str(path))
+                await loop.sock_sendall(sock, CONNECT)
+                heard = await asyncio.wait_for(loop.sock_recv(sock, 4), 5)
+                assert heard == bytes.fromhex("2002 0000")
+                (one,) = node.sockets
+                assert (one.host, one.port) == (f"unix:{path}", 0)
+            async with asyncio.timeout(5):
+                while node.sockets:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
 
 
 def test_another_file_is_not_removed(tmp_path: Path) -> None:

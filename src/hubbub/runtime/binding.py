@@ -209,11 +209,14 @@ def _clear(path: str) -> None:
     if not stat.S_ISSOCK(kind):
         raise SettingError(f"cannot listen on {UNIX}{path}: there is a file that is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
             os.unlink(path)
             return
+        except BlockingIOError:  # somebody has it, and as many wait there as may
+            pass
     raise SettingError(f"{UNIX}{path} is in use by another program; stop that one first")
 
 

@@ -172,9 +172,11 @@ class Socket(Arriving):
         # A cast and no check: uvloop's transports do not inherit asyncio's.
         transport = self.transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=SEND_BUFFER)
-        peer = transport.get_extra_info("peername")
+        address = self.listener.address
+        # That of a Unix socket is what its owner likes: a path, any bytes, or nothing.
+        peer = transport.get_extra_info("peername") if not address.path else None
         if not self.secure:
-            self.host, self.port = peer[:2] if peer else (self.listener.address.host, 0)
+            self.host, self.port = peer[:2] if peer else (address.host, 0)
         self.hub.sockets.add(self)
         if self.secure:
             self._stay()
