@@ -301,6 +301,39 @@ def test_handshakes_under_way_have_a_bound_and_the_oldest_goes(
     run(main())
 
 
+def test_who_shakes_hands_slowly_does_not_go_for_a_flood_from_elsewhere(
+    run: Run, authority: Authority, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A phone on a bad line was ended as the oldest, as often as it came."""
+    monkeypatch.setattr("hubbub.runtime.listener.HANDSHAKES", 3)
+
+    async def main() -> None:
+        async with serving(tls=Tls(certificate=server)) as hub:
+            listener = hub.listeners[0]
+            port, writers = listener.address.port, []
+            for count, source in enumerate(["127.0.0.1"] + ["127.0.0.2"] * 6):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, local_addr=(source, 0)
+                )
+                writer.write(HALF_HELLO)
+                writers.append(writer)
+                while listener.hub.broker.metrics.connections <= count or not (
+                    len(listener.handshakes) == min(count + 1, 3)
+                ):
+                    await asyncio.sleep(0.01)
+            async with asyncio.timeout(4):
+                while list(listener.handshakes.values()) != ["127.0.0.1"] + ["127.0.0.2"] * 2:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.2)
+            assert "127.0.0.1" in listener.handshakes.values()
+            for writer in writers:
+                writer.close()
+            while listener.connections:
+                await asyncio.sleep(0.01)
+
+    run(main())
+
+
 def test_certificates_of_clients(run: Run, authority: Authority, server: str) -> None:
     ann, bob = authority.sign("ann", "Hub & Co."), authority.sign("bob")
     nameless = authority.sign("", "Only an organization")

@@ -58,7 +58,7 @@ BOUNDS: Final = (
     Bound("asked_seconds", STRANGER, "what a request costs beside what is measured"),
     Bound("login_bytes", STRANGER, "closed"),
     Bound("connect_bytes", STRANGER, "closed, MQTT 0x95"),
-    Bound("handshakes", ALL, "the oldest TLS handshake goes"),
+    Bound("handshakes", ALL, "the oldest TLS handshake goes of an address with most"),
     Bound("half_seconds", CONNECTION, "no rest of a packet or request, a page not read: closed"),
     Bound("early_bytes", STRANGER, "closed"),
     Bound("control_bytes", PACKET, "the command is answered with an error"),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -40,6 +40,7 @@ from hubbub.runtime.socket import Host, Socket
 from hubbub.runtime.strangers import MINUTE, Stranger
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
+from hubbub.wire.source import source_of
 
 log = logging.getLogger("hubbub.listener")
 
@@ -47,9 +48,9 @@ class Listener:
     """One address: its rules, its protocols and what accepts connections there.
 
     `connections` are open, `guests` those of them that the web application has; `handshakes`
-    are those that are not through with theirs, the oldest first; `tls` is None where there is
-    no certificate. `level`: what its clients are promised (`core.log`). `called` is what this
-    machine is, None if somebody else asks by which name it is reached.
+    are those that are not through with theirs, the oldest first, and from where each comes; `tls`
+    is None where there is no certificate. `level`: what its clients are promised (`core.log`).
+    `called` is what this machine is, None if somebody else asks by which name it is reached.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Listener:
         self.claims = claims
         self.guests = Guests(self.departed)
         self.newcomers = Newcomers(self, lambda: Socket(self))
-        self.handshakes: OrderedDict[asyncio.Transport, None] = OrderedDict()
+        self.handshakes: OrderedDict[asyncio.Transport, str] = OrderedDict()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
         self.level = LEVELS[settings.durability] or DISK
@@ -175,6 +176,16 @@ class Listener:
         opening.protocol = "tls"
         self.hub.broker.audit.turned_away(opening, "", "", said)
 
+    def _make_room(self) -> None:
+        """For one more handshake the oldest goes of an address that has most: the oldest of all may
+        be a slow device beside a flood from elsewhere.
+        """
+        there = Counter(self.handshakes.values())
+        most = max(there.values())
+        oldest = next(one for one, source in self.handshakes.items() if there[source] == most)
+        del self.handshakes[oldest]
+        oldest.abort()
+
     def shake_hands(
         self, transport: asyncio.Transport, context: ssl.SSLContext, data: bytes,
         stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0), source: str = "",
@@ -187,7 +198,7 @@ class Listener:
         if stranger is not None:
             stranger.visitor = Visit(transport)
         if len(self.handshakes) >= HANDSHAKES:
-            next(iter(self.handshakes)).abort()
+            self._make_room()
 
         def shaken(done: asyncio.Future[None]) -> None:
             self.handshakes.pop(transport, None)
@@ -199,7 +210,7 @@ class Listener:
             elif inner.stranger is not None:
                 inner.stranger.visitor = inner
 
-        self.handshakes[transport] = None
+        self.handshakes[transport] = source_of(peer[0])
         done.add_done_callback(shaken)
         protocol = tls_protocol(
             cast(asyncio.Protocol, inner), context, done,
