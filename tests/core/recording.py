@@ -29,6 +29,17 @@ class StillClock(Clock):
         return int(self.seconds * 1_000_000)
 
 
+class Hasty(StillClock):
+    """Whoever asks has worked for a tenth of a millisecond since."""
+
+    def now(self) -> float:
+        self.seconds += 0.0001
+        return self.seconds
+
+    def spent(self) -> float:
+        return self.seconds
+
+
 class Recording(Log):
     """Keeps every row. Not `prompt`: they are durable only once `sync` is called."""
 
@@ -98,6 +109,17 @@ def recording(record: str = "all", exclude: tuple[str, ...] = ()) -> tuple[Broke
     clock = StillClock()
     log = Recording(clock)
     return Broker(clock, log, record, exclude), log
+
+
+def settle(broker: Broker) -> int:
+    """The ends of as many ticks as it takes; how many."""
+    ticks = 0
+    while broker.unsettled:
+        unsettled, broker.unsettled = broker.unsettled, []
+        for session in unsettled:
+            session.settle()
+        ticks += 1
+    return ticks
 
 
 def folded(rows: Iterable[Row]) -> State:

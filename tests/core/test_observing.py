@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hubbub.core.broker import Broker
 from hubbub.core.quotas import SUBSCRIBED, size_of
-from tests.core.recording import Ear, Recording, StillClock, recording
+from tests.core.recording import Ear, Hasty, Recording, recording, settle
 
 MANY = 3_000
-
-
-def settle(broker: Broker) -> int:
-    """The ends of as many ticks as it takes; how many."""
-    ticks = 0
-    while broker.unsettled:
-        unsettled, broker.unsettled = broker.unsettled, []
-        for session in unsettled:
-            session.settle()
-        ticks += 1
-    return ticks
 
 
 def observing(broker: Broker, names: int = MANY) -> Ear:
@@ -80,17 +71,6 @@ def test_what_is_observed_counts_as_subscriptions_do_until_it_ends() -> None:
     assert used.get("user 'eve'", 0) == 0 and broker.observers.names == {}
 
 
-class Hasty(StillClock):
-    """Whoever asks has worked for a tenth of a millisecond since."""
-
-    def now(self) -> float:
-        self.seconds += 0.0001
-        return self.seconds
-
-    def spent(self) -> float:
-        return self.seconds
-
-
 def test_who_is_gone_is_forgotten_in_turns() -> None:
     clock = Hasty()
     broker = Broker(clock, Recording(clock))
@@ -98,3 +78,74 @@ def test_who_is_gone_is_forgotten_in_turns() -> None:
     broker.observers.forget(ear, list(broker.observers.names))
     assert MANY - 100 < len(broker.observers.names) < MANY
     assert settle(broker) > 20 and broker.observers.names == {}
+
+
+def watching(broker: Broker, name: str, many: int) -> list[Ear]:
+    ears = [Ear(broker, f"observer {number}") for number in range(many)]
+    for ear in ears:
+        broker.observers.observe(ear, name)
+    return ears
+
+
+def test_very_many_who_observe_a_client_hear_in_turns_that_it_is_gone() -> None:
+    """Ten thousand took 40 ms of everybody."""
+    broker, _ = recording()
+    ann = Ear(broker, "ann")
+    address = f"$client/{ann.number}"
+    ears = watching(broker, address, MANY)
+    broker.observers.unobserve(ears[0], address)
+    broker.disconnect(ann, "")
+    assert not any(ear.counts for ear in ears), "nothing of it is done at once"
+    assert address not in broker.observers.names, "and nobody else observes it by mistake"
+    broker.disconnect(ears[1], "")
+    settle(broker)
+    assert [ear.counts for ear in ears[2:]] == [[(address, 0)]] * (MANY - 2), "once each"
+    assert ears[0].counts == []
+    assert broker.quotas.total[SUBSCRIBED] == 0 and not broker.unsettled
+
+
+def test_very_many_clients_that_go_at_once_are_told_of_in_turns() -> None:
+    broker, _ = recording()
+    clients, ears = [Ear(broker, f"c{number}") for number in range(100)], []
+    for number in range(50):
+        ears.append(ear := Ear(broker, f"observer {number}"))
+        for client in clients:
+            broker.observers.observe(ear, f"$client/{client.number}")
+    numbers = [client.number for client in clients]
+    for client in clients:
+        broker.disconnect(client, "")
+    assert len(ears[0].counts) == 20, "so many at once"
+    settle(broker)
+    for ear in ears:
+        assert sorted(ear.counts) == sorted((f"$client/{number}", 0) for number in numbers)
+    assert broker.observers.names == {} and broker.quotas.total[SUBSCRIBED] == 0
+    address = f"$client/{ears[0].number}"
+    broker.observers.observe(ears[1], address)
+    broker.disconnect(ears[0], "")
+    assert ears[1].counts[-1] == (address, 0), "and then one is told of at once again"
+
+
+@pytest.mark.pure
+def test_a_name_that_very_many_subscribe_to_is_not_counted_as_often_as_they_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, _ = recording()
+    ear = Ear(broker, "observer")
+    broker.observers.observe(ear, "a")
+    clients = [Ear(broker, f"c{number}") for number in range(MANY)]
+    counted: list[str] = []
+    count = broker.observers.count
+
+    def counting(name: str) -> int:
+        counted.append(name)
+        return count(name)
+
+    monkeypatch.setattr(broker.observers, "count", counting)
+    for client in clients:
+        broker.subscribe(client.wish("a"))
+        settle(broker)
+    assert ear.counts == [("a", number) for number in range(1, 1_001)]
+    broker.observers.wake()
+    settle(broker)
+    assert ear.counts[-1] == ("a", MANY)
+    assert len(counted) < 1_100

@@ -12,7 +12,17 @@ from hubbub.core.message import Message
 from hubbub.core.queue import Queue, QueueSettings
 from hubbub.core.session import Silent
 from hubbub.core.state import State
-from tests.core.recording import Ear, Recording, StillClock, folded, recording, shape, snapshot
+from tests.core.recording import (
+    Ear,
+    Hasty,
+    Recording,
+    StillClock,
+    folded,
+    recording,
+    settle,
+    shape,
+    snapshot,
+)
 
 
 def queue_with(broker: Broker, **asked: object) -> Queue:
@@ -338,3 +348,62 @@ def test_what_is_gone_takes_no_room() -> None:
             queue.remove(number)
     assert len(queue._ids) < 5_000
     assert [entry[1] for entry in queue.above(-1)] == [0]
+
+
+def test_very_many_that_expire_together_go_in_turns_and_are_given_to_nobody() -> None:
+    """200,000 took a second of everybody."""
+    clock = Hasty()
+    broker = Broker(clock, Recording(clock))
+    queue = broker.queues.named("q")
+    broker.queues.configure(queue, QueueSettings(expires=5.0))
+    for number in range(300):
+        broker.post(Message("$queue/q", b"%d" % number))
+    clock.seconds += 10
+    broker.queues.configure(queue, QueueSettings())
+    broker.post(Message("$queue/q", b"new"))
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q", 1))
+    broker.queues.begin("q")
+    assert 200 < len(queue.messages) < 301 and ann.heard == []
+    assert broker.queues.take(queue, Ear(broker, "bob")) is None
+    assert settle(broker) > 5
+    assert [payload for _, payload, _ in ann.heard] == [b"new"]
+    assert list(queue.messages) == [300] and broker.metrics.dropped["expired"] == 300
+
+
+def test_what_somebody_has_when_it_expires_is_not_looked_at_again_until_that_is_over() -> None:
+    """Each look at the queue went through all of it."""
+    broker, log = recording()
+    queue = broker.queues.named("q")
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q", 1))
+    broker.queues.configure(queue, QueueSettings(expires=5.0))
+    for number in range(5):
+        broker.post(Message("$queue/q", b"%d" % number))
+    broker.clock.seconds += 10  # type: ignore[attr-defined]
+    broker.queues.overdue.wake()
+    assert queue.expiring == [] and len(queue.held) == len(queue.messages) == 5
+    assert snapshot(broker.state, log.rows)[-1].expires > 0, "which the next start goes by"
+    broker.queues.acknowledge(queue, 0, ann)
+    assert len(queue.messages) == 4
+    broker.disconnect(ann, "")
+    broker.queues.overdue.wake()
+    assert queue.messages == {} and queue.held == {} and queue.expiring == []
+    assert broker.metrics.dropped["expired"] == 4
+
+
+def test_very_many_that_nobody_can_handle_go_in_turns() -> None:
+    clock = Hasty()
+    broker = Broker(clock, Recording(clock))
+    queue, ann = broker.queues.named("q"), Ear(broker, "ann")
+    broker.queues.configure(queue, QueueSettings(lease=5.0, max_deliveries=1))
+    for number in range(300):
+        broker.post(Message("$queue/q", b"%d" % number))
+    for _ in range(300):
+        assert broker.queues.take(queue, ann) is not None
+    clock.seconds += 10
+    broker.queues.overdue.wake()
+    assert 200 < len(queue.messages) < 300
+    assert broker.queues.take(queue, ann) is None
+    settle(broker)
+    assert queue.messages == {} and broker.metrics.dropped["given up"] == 300

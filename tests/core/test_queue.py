@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
+from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue, Reader
 from hubbub.core.queues import LOOKED
 from hubbub.core.session import Session
-from tests.core.recording import Ear, StillClock, folded, recording, shape, snapshot
+from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, shape, snapshot
 
 
 def send(broker: Broker, name: str, *payloads: bytes) -> None:
@@ -266,3 +267,22 @@ def test_what_people_are_shown() -> None:
     assert broker.queues.away(c) == 20
     broker.queues.wait_at("c", Reader())
     assert broker.queues.away(c) == 0
+
+
+def test_a_large_queue_ends_in_turns() -> None:
+    """200,000 messages kept everybody waiting for 60 ms."""
+    clock = Hasty()
+    broker = Broker(clock, Log(clock), "none")
+    send(broker, "q", *[b"%d" % number for number in range(1_000)])
+    queue, ann = broker.queues.named("q"), Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q", 1))
+    broker.queues.begin("q")
+    assert len(ann.leases) == 1_000
+    broker.queues.destroy("q")
+    assert broker.state.queues == {} and ann.leases == {}
+    assert 900 < len(queue.messages) < 1_000
+    send(broker, "q", b"new")
+    assert settle(broker) > 10
+    assert ann.hear()[-1][1] == b"new"
+    assert queue.messages == {} and list(broker.queues.named("q").messages) == [1_000]
+    assert broker.log.read(broker.queues.named("q").messages[1_000]) is not None

@@ -1,9 +1,11 @@
 """Who wants to know how many a name reaches, and hears when that changes.
 
 The broker says which filters changed; a name that nobody observes costs nothing. A filter with
-wildcards is held against all that are observed, which may be very many, and one client may come
-or go with ten thousand such filters: what is more than a little is done once for all of a turn, and
-in pieces. What a client observes counts as what it subscribes to does (`core.quotas`). No I/O.
+wildcards is held against all that are observed, which may be very many, one client may come or go
+with ten thousand filters, and ten thousand may observe an address that goes: what is more than a
+little is done once for all of a turn, and in pieces. A name that very many subscribe to or observe
+is counted now and then: for ten thousand who come one by one it would be looked at fifty million
+times. What a client observes counts as what it subscribes to does (`core.quotas`). No I/O.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.session import Session
 from hubbub.core.share import Group
 from hubbub.core.topics import CLIENT, SHARE, client_number, has_wildcard, matches, shared_filter
-from hubbub.core.turns import Stint
 
-AT_ONCE: Final = 1_000  # names that are held against filters in one turn before that goes in pieces
+AT_ONCE: Final = 1_000  # names held against filters, or observers told, before that goes in pieces
+COUNTED: Final = 10  # subscriptions that are counted in the time of one of these
 COMPARED: Final = 20  # filters with a name; of more it is faster to count what the name reaches
-NOTHING: Final[Iterator[str]] = iter(())
+DEAR: Final = 1_000  # subscribe to a name or observe it: of more it is counted now and then
+PAUSE: Final = 20  # times as long as that took until it is done again
 
 
 class Observers:
@@ -36,25 +39,38 @@ class Observers:
         self.elsewhere: Callable[[str], int] | None = None
         self.watched: Callable[[str, bool], None] | None = None
         self.names: dict[str, dict[Session, int]] = {}
-        # Names that were held against filters at once in this turn; the filters that changed
-        # beside; those that are held against names now, and which names are left for them.
+        # What was done at once in this turn; filters that changed beside, names that are to be
+        # counted, and addresses that are gone with who observed them: for the next turns.
         self._goes_on = False
         self._at_once = 0
         self._changed: dict[str, None] = {}
-        self._compared: dict[str, None] = {}
-        self._left = NOTHING
+        self._stale: dict[str, None] = {}
+        self._gone: list[tuple[str, dict[Session, int]]] = []
+        # Names that are counted now and then, and whether something has changed since.
+        self._dear: dict[str, bool] = {}
+        self._counts = False
+        self._again = 0.0  # when they may be counted (monotonic seconds)
 
     def count(self, name: str) -> int:
         """How many connected clients a publish to the name would reach, each once."""
         if name.startswith(CLIENT):
             return int(self.broker.reachable(client_number(name)))
         found: set[Session] = set()
+        looked = 0
         for subscription in self.broker.matching(name):
             session = subscription.session
             if isinstance(session, Group):
                 found.update(member.session for member in session.members)
+                looked += len(session.members)
             else:
                 found.add(session)
+                looked += 1
+        self._at_once += looked // COUNTED
+        observers = self.names.get(name, {})
+        if looked + len(observers) <= DEAR:
+            self._dear.pop(name, None)
+        elif observers:
+            self._dear[name] = False
         return sum(1 for session in found if session.number)
 
     def observe(self, session: Session, name: str) -> int:
@@ -84,6 +100,7 @@ class Observers:
         self.broker.quotas.give(SUBSCRIBED, session.payer, size_of(name))
         if not observers:
             del self.names[name]
+            self._dear.pop(name, None)
         if self.watched is not None and not session.far and not _near(observers):
             self.watched(name, False)
 
@@ -97,11 +114,20 @@ class Observers:
             yield
 
     def left(self, number: int) -> None:
-        """An address is nobody's any more: it is told for the last time."""
+        """An address is nobody's any more: who observes it is told for the last time."""
         name = f"{CLIENT}{number}"
-        self.tell(name)
-        for session in self.names.pop(name, ()):
-            self.broker.quotas.give(SUBSCRIBED, session.payer, size_of(name))
+        observers = self.names.pop(name, None)
+        if observers is None:
+            return
+        if self._is_too_much(len(observers)):
+            self._gone.append((name, observers))
+            return
+        for session in observers:
+            self._say_gone(session, name)
+
+    def _say_gone(self, session: Session, name: str) -> None:
+        self.broker.quotas.give(SUBSCRIBED, session.payer, size_of(name))
+        session.changed(name, 0)
 
     def tell(self, topic_filter: str, literal: bool = False) -> None:
         """The subscriptions of this filter changed: tell who observes a name it matches."""
@@ -110,47 +136,98 @@ class Observers:
         if topic_filter.startswith(SHARE) and not literal:
             topic_filter = shared_filter(topic_filter)
         if literal or not has_wildcard(topic_filter):
-            self._tell_of(topic_filter)
-            return
-        if not self._goes_on:
-            self._goes_on = True
-            self.broker.later(self._go_on)
-        self._at_once += len(self.names)
-        if self._at_once > AT_ONCE or self._changed or self._compared:
+            if topic_filter in self.names:
+                self._tell_or_later(topic_filter)
+        elif self._is_too_much(len(self.names)):
             self._changed[topic_filter] = None
-            return
-        for name in [name for name in self.names if matches(topic_filter, name)]:
+        else:
+            for name in [name for name in self.names if matches(topic_filter, name)]:
+                self._tell_of(name)
+
+    def _tell_or_later(self, name: str) -> None:
+        if self._is_too_much(1):
+            self._stale[name] = None
+        else:
             self._tell_of(name)
 
-    def _go_on(self) -> None:
-        """Hold filters that changed against what is observed, for as long as a turn may take."""
-        stint, self._at_once = Stint(self.broker.clock), 0
-        if not self._compared:
-            self._compared, self._changed = self._changed, {}
-            self._left = iter(list(self.names) if self._compared else ())
-        all_of_them = len(self._compared) > COMPARED
-        for name in self._left:
-            if all_of_them or any(matches(one, name) for one in self._compared):
-                self._tell_of(name)
-            if stint.over():
-                self.broker.later(self._go_on)
-                return
-        self._compared = {}
-        self._goes_on = bool(self._changed)
-        if self._goes_on:
+    def _is_too_much(self, more: int) -> bool:
+        """Whether so much more is too much for this turn, and is for the next ones."""
+        if not self._goes_on:
+            self._goes_on, self._at_once = True, 0
             self.broker.later(self._go_on)
+        self._at_once += more
+        return self._at_once > AT_ONCE
+
+    def _go_on(self) -> None:
+        """A turn is over."""
+        self._at_once = 0
+        self.broker.in_turns(self._rest())
+
+    def _rest(self) -> Iterator[None]:
+        """What was too much for the turns in which it came, and for those in which this goes on."""
+        try:
+            while self._gone or self._stale or self._changed:
+                gone, self._gone = self._gone, []
+                for session, name in ((one, name) for name, some in gone for one in some):
+                    self._say_gone(session, name)
+                    yield
+                stale, self._stale = self._stale, {}
+                for name in stale:
+                    self._tell_of(name)
+                    yield
+                yield from self._compare()
+        finally:
+            self._goes_on, self._at_once = False, 0
+
+    def _compare(self) -> Iterator[None]:
+        """Hold filters that changed against what is observed."""
+        filters, self._changed = self._changed, {}
+        all_of_them = len(filters) > COMPARED
+        for name in list(self.names) if filters else ():
+            if all_of_them or any(matches(one, name) for one in filters):
+                self._tell_of(name)
+            yield
 
     def _tell_of(self, name: str) -> None:
+        if name in self._dear:
+            self._dear[name] = True
+        else:
+            self._tell_now(name)
+
+    def _tell_now(self, name: str) -> None:
+        for _ in self._telling(name):
+            pass
+
+    def _telling(self, name: str) -> Iterator[None]:
         observers = self.names.get(name)
         if observers is None:
             return
         here = self.count(name)
         whole = here + self.elsewhere(name) if self.elsewhere is not None else here
-        for session, before in list(observers.items()):
+        yield
+        for session in list(observers):
             count = here if session.far else whole
-            if before != count:
+            if observers.get(session, count) != count:
                 observers[session] = count
                 session.changed(name, count)
+            yield
+
+    def wake(self) -> None:
+        """Count what is dear, where that has changed: a few times a second."""
+        if self._dear and not self._counts and self.broker.clock.now() >= self._again:
+            self._counts = True
+            self.broker.in_turns(self._count_dear())
+
+    def _count_dear(self) -> Iterator[None]:
+        clock, spent = self.broker.clock, 0.0
+        try:
+            for name in [name for name, changed in self._dear.items() if changed]:
+                telling, began = self._telling(name), clock.spent()
+                next(telling, None)
+                spent += clock.spent() - began
+                yield from telling
+        finally:
+            self._counts, self._again = False, clock.now() + PAUSE * spent
 
     def tell_all(self, session: Session) -> None:
         """A session came or went, with all its subscriptions."""

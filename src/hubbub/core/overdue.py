@@ -13,7 +13,7 @@ hands a message out; `wake` runs about once a second, so both are noticed with n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -29,33 +29,74 @@ from hubbub.schema import Row, column_of
 
 EXPIRED: Final = "expired"
 GIVEN_UP: Final = "given up"
+AT_ONCE: Final = 5_000  # leases of a queue that end at a look: 3 ms
 
 
 class Overdue:
-    """`queues`: those in which something may end by itself."""
+    """`queues`: those in which something may end by itself; `_clearing`: those in which that is
+    done now, and whether it takes more than the turn in which it began.
+    """
 
     def __init__(self, broker: Context, offer: Callable[[Queue], None]) -> None:
         self.broker = broker
         self._offer = offer
         self.queues: dict[Queue, None] = {}
+        self._clearing: dict[Queue, bool] = {}
 
     def watch(self, queue: Queue) -> None:
-        if queue.expiring or queue.ends or queue.settings.max_deliveries:
+        if self._may_end(queue):
             self.queues[queue] = None
+
+    @staticmethod
+    def _may_end(queue: Queue) -> bool:
+        return bool(queue.expiring or queue.ends or queue.settings.max_deliveries)
 
     def first_waiting(self, queue: Queue) -> int:
         """The oldest message that somebody may have, or -1; what is overdue goes before."""
-        self.expire(queue)
+        if not self.clear(queue):
+            return -1
         number = queue.next_waiting()
+        return -1 if self._is_hopeless(queue, number) else number
+
+    def clear(self, queue: Queue) -> bool:
+        """End what is over its time, and what nobody can handle. False while there is so much of it
+        that it goes on in other turns: nobody gets anything until then, and is told then.
+        """
+        if queue not in self._clearing and self._has_overdue(queue):
+            self._clearing[queue] = False
+            self.broker.in_turns(self._cleared(queue))
+            if queue in self._clearing:
+                self._clearing[queue] = True
+        return queue not in self._clearing
+
+    def _has_overdue(self, queue: Queue) -> bool:
+        return self._expires(queue) or self._is_hopeless(queue, queue.next_waiting())
+
+    def _expires(self, queue: Queue) -> bool:
+        return bool(queue.expiring) and queue.expiring[0][0] <= self.broker.clock.stamp()
+
+    @staticmethod
+    def _is_hopeless(queue: Queue, number: int) -> bool:
         most = queue.settings.max_deliveries
-        while most and number >= 0 and queue.delivered.get(number, 0) >= most:
-            try:
+        return 0 < most <= queue.delivered.get(number, 0)
+
+    def _cleared(self, queue: Queue) -> Iterator[None]:
+        try:
+            yield from self._expired(queue)
+            while self._is_hopeless(queue, number := queue.next_waiting()) and self._lives(queue):
                 self.dead_letter(queue, number, GIVEN_UP)
-            except UnreadableError:
-                self.broker.again(queue, partial(self._offer, queue))
-                return -1
-            number = queue.next_waiting()
-        return number
+                yield
+        except UnreadableError:
+            self.broker.again(queue, partial(self._offer, queue))
+            return
+        finally:
+            late = self._clearing.pop(queue)
+        if late and self._lives(queue):
+            self._offer(queue)
+            queue.tell()
+
+    def _lives(self, queue: Queue) -> bool:
+        return self.broker.state.queues.get(queue.name) is queue
 
     def leased(self, queue: Queue, number: int, session: Session) -> None:
         """The session gets a message, for as long as the queue says."""
@@ -87,36 +128,44 @@ class Overdue:
                 continue
             self._end_leases(queue, now)
             self.first_waiting(queue)
-            if not (queue.expiring or queue.ends or queue.settings.max_deliveries):
+            if not (queue.held or self._may_end(queue)):
                 del self.queues[queue]
 
     def _end_leases(self, queue: Queue, now: float) -> None:
-        over = []
+        over: list[int] = []
         for number, until in queue.ends.items():
-            if until > now:
+            if until > now or len(over) >= AT_ONCE:
                 break
             over.append(number)
         if over:
             queue.wait_again(over)
             self._offer(queue)
 
-    def expire(self, queue: Queue) -> None:
-        """End what is over its time; a message that somebody has is not taken away."""
-        expiring = queue.expiring
-        if not expiring or expiring[0][0] > (now := self.broker.clock.stamp()):
-            return
-        kept = []
-        while expiring and expiring[0][0] <= now:
-            entry = heapq.heappop(expiring)
-            if entry[1] in queue.leased:
-                kept.append(entry)
-            elif entry[1] in queue.messages:
-                try:
-                    self.dead_letter(queue, entry[1], EXPIRED)
-                except UnreadableError:
-                    kept.append(entry)
-        for entry in kept:
-            heapq.heappush(expiring, entry)
+    def _expired(self, queue: Queue) -> Iterator[None]:
+        """A message that somebody has is not taken away. UnreadableError: some stay for now."""
+        unread = []
+        try:
+            while self._expires(queue) and self._lives(queue):
+                expires, number = heapq.heappop(queue.expiring)
+                if number in queue.leased:
+                    queue.held[number] = expires
+                elif not self._expire(queue, number):
+                    unread.append((expires, number))
+                yield
+        finally:
+            for entry in unread:
+                heapq.heappush(queue.expiring, entry)
+        if unread:
+            raise UnreadableError(f"messages of {queue.client}")
+
+    def _expire(self, queue: Queue, number: int) -> bool:
+        """False if the machine cannot read it now."""
+        if number in queue.messages:
+            try:
+                self.dead_letter(queue, number, EXPIRED)
+            except UnreadableError:
+                return False
+        return True
 
     def dead_letter(self, queue: Queue, number: int, reason: str) -> None:
         """Take a message out of its queue, into that of the dead letters if it has one."""

@@ -74,8 +74,9 @@ class Queue(Session):
     (monotonic seconds), soonest first, if it ever is; `aside`: ids of messages that none of its
     present consumers can take, out of the way of the others; `delivered`: id -> how often it was
     leased, if that is counted; `answers`: id -> the row of the answer that a queue has, which ends
-    it at the start after a crash. `expiring`: a heap of (UTC microseconds, id). `bytes` are those
-    of the payloads. `enter` writes the rows of what comes in; the broker sets it. `row` is the seq
+    it at the start after a crash. `expiring`: a heap of (UTC microseconds, id); `held`: id -> when
+    it has expired, of what somebody has still. `bytes` are those of the payloads. `enter` writes
+    the rows of what comes in; the broker sets it. `row` is the seq
     of the row that made it, 0 if that was before a start; `began` is when (microseconds since
     1970), 0 where a hub that was alone made it.
 
@@ -105,6 +106,7 @@ class Queue(Session):
         self.delivered: dict[int, int] = {}
         self.answers: dict[int, int] = {}
         self.expiring: list[tuple[int, int]] = []
+        self.held: dict[int, int] = {}
         self.enter: Entrance | None = None
         self.row = 0
         self.began = 0
@@ -289,6 +291,8 @@ class Queue(Session):
     def end_lease(self, number: int, seq: int) -> None:
         """Nobody has the message any more."""
         self.ends.pop(number, None)
+        if self.held and number in self.held:
+            heapq.heappush(self.expiring, (self.held.pop(number), number))
         consumer = self.leased.pop(number, None)
         if consumer is not None:
             consumer.leases.pop(seq, None)

@@ -262,7 +262,7 @@ class Queues:
         return True
 
     def destroy(self, name: str) -> None:
-        """End a queue with all it holds; nothing happens if there is none."""
+        """End a queue with all it holds, which goes in turns; nothing happens if there is none."""
         queue = self.broker.state.queues.get(name)
         if queue is None:
             return
@@ -270,9 +270,8 @@ class Queues:
             self.broker.filters.remove(subscription)
         if queue.consumers:
             self.expecting[name] = queue.consumers
-        for number, seq in queue.messages.items():
-            queue.end_lease(number, seq)
-            self.broker.log.unpin(seq)
+        for number in list(queue.leased):
+            queue.end_lease(number, queue.messages[number])
         self.broker.quotas.give(NAMED, queue.payer, weight_of(name))
         for topic_filter in list(queue.binders):
             self._bound_no_more(queue, topic_filter)
@@ -286,6 +285,13 @@ class Queues:
         if queue.readers:
             self.awaiting[name] = queue.readers
         self.broker.homes.ended(queue)
+        self.broker.in_turns(self._emptied(queue))
+
+    def _emptied(self, queue: Queue) -> Iterator[None]:
+        """It has ended, and nobody has anything of it any more."""
+        while queue.messages:
+            self.broker.log.unpin(queue.messages.popitem()[1])
+            yield
 
     def move(self, name: str, keep: Callable[[Message], None], most: int) -> int:
         """Another node is the home of the queue of that name: what waits in this one goes there, so

@@ -676,7 +676,7 @@ def queue_rows(queue: Queue) -> Iterator[Row]:
     yield Row(0, 0, schema.CREATE, topic=client, number=queue.next, properties=properties)
     for topic_filter, qos in queue.bindings.items():
         yield Row(0, 0, schema.SUBSCRIBE, protocol, client, column_of(topic_filter), qos=qos)
-    expires = {number: when for when, number in queue.expiring}
+    expires = queue.held | {number: when for when, number in queue.expiring}
     for seq, number, size in queue.above(-1):
         said: dict[str, object] = {"bytes": size}
         if number in queue.delivered:

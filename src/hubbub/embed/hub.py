@@ -672,10 +672,10 @@ class Hub:
         self._calls.soon(function, data, *self._peers.numbers(message, True), peer, then=then)
 
     def _changed(self, name: str, count: int) -> None:
-        onchange, topic = self._observing[name]
-        if name.startswith(CLIENT):
-            del self._observing[name]
-        self._calls.soon(onchange, count, topic)
+        take = self._observing.pop if name.startswith(CLIENT) else self._observing.get
+        found = take(name, None)
+        if found is not None:  # not told meanwhile that it does not matter any more
+            self._calls.soon(found[0], count, found[1])
 
 
 def _payload(data: Any) -> tuple[bytes, str]:

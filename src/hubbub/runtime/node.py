@@ -543,13 +543,13 @@ class Node:
         for call in self.broker.to_try_again():
             safely(call)
         safely(self._steer)
-        safely(self.broker.audit.wake)
-        safely(self.broker.sampled.wake)
-        safely(self.broker.delays.wake)
-        safely(self.broker.retained.wake)
-        safely(self.broker.queues.overdue.wake)
-        safely(self.broker.replies.wake)
-        safely(self.broker.patience.wake)
+        broker = self.broker
+        for wake in (
+            broker.audit.wake, broker.sampled.wake, broker.delays.wake, broker.retained.wake,
+            broker.queues.overdue.wake, broker.replies.wake, broker.observers.wake,
+            broker.patience.wake,
+        ):  # fmt: skip
+            safely(wake)
         self.schedule()
 
     def _steer(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from hubbub.core.quotas import SUBSCRIBED
 from hubbub.protocols.smq import codec
+from hubbub.protocols.smq.connection import SmqConnection
 from tests.protocols.smq.device import Hub
 
 
@@ -45,3 +46,24 @@ def test_what_a_client_says_of_itself_weighs_as_long_as_it_is_there(hub: Hub) ->
     device.raw(codec.build_connect(b"client-b", info=b"i" * 60_000))
     device.expect("Connack")
     assert device.far.connection.lasting == 60_000 and plain.far.connection.lasting == 0
+
+
+@pytest.mark.pure
+def test_who_asks_for_a_count_over_and_over_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of ten thousand subscribers each took a millisecond: 64 ms before somebody else."""
+    hub = Hub()
+    device = hub.device(b"device")
+    number = device.create(b"topic")
+    put_off, turns = SmqConnection.put_off, []
+
+    def counting(connection: SmqConnection) -> None:
+        turns.append(connection)
+        put_off(connection)
+
+    monkeypatch.setattr("hubbub.core.turns.Stint.over", lambda stint: True)
+    monkeypatch.setattr(SmqConnection, "put_off", counting)
+    device.far.say(codec.framed(codec.message(codec.OBSERVE, number)) * 10)
+    assert device.hear() == [("Change", number, 0, b"")] * 10
+    assert len(turns) == 9

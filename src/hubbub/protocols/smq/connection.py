@@ -390,6 +390,7 @@ class SmqConnection(Connection):
     def _observe(self, body: bytes) -> None:
         """A topic answers at once; a client only when it is gone, or if there is none."""
         session = self._me()
+        self._costly = True  # those that a topic reaches are counted
         number = codec.numbers_of(codec.OBSERVE, body)[0]
         if number in (session.number, self.broker.itself.number):
             return

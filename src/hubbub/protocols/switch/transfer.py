@@ -105,8 +105,8 @@ class Reading(Wait):
         broker = self.broker
         plain, leased = [], []
         for queue in self._queues():
-            if queue.expiring:
-                broker.queues.overdue.expire(queue)
+            if queue.expiring and not broker.queues.overdue.clear(queue):
+                continue
             if queue.settings is not PLAIN and queue.settings.lease:
                 leased.append(queue)
             elif by_seq or queue.next > cursor + 1:
