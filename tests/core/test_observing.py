@@ -149,3 +149,17 @@ def test_a_name_that_very_many_subscribe_to_is_not_counted_as_often_as_they_come
     settle(broker)
     assert ear.counts[-1] == ("a", MANY)
     assert len(counted) < 1_100
+
+
+def test_a_client_is_there_once_whatever_other_nodes_say_of_its_address() -> None:
+    """They may have been told to watch it, and then say that they reach it, too."""
+    broker, _ = recording()
+    ear, ann = Ear(broker, "observer"), Ear(broker, "ann")
+    address = f"$client/{ann.number}"
+    broker.observers.elsewhere = lambda name: 1
+    assert broker.observers.observe(ear, address) == 1
+    broker.observers.tell(address, literal=True)
+    settle(broker)
+    assert ear.counts == []
+    broker.disconnect(ann, "")
+    assert ear.counts == [(address, 0)]

@@ -91,7 +91,13 @@ class Observers:
 
     def _count_for(self, session: Session, name: str) -> int:
         count = self.count(name)
-        return count if self.elsewhere is None or session.far else count + self.elsewhere(name)
+        return count if session.far else count + self._at_others(name)
+
+    def _at_others(self, name: str) -> int:
+        """A client that is reachable is so once, whatever other nodes say of it."""
+        if self.elsewhere is None or name.startswith(CLIENT):
+            return 0
+        return self.elsewhere(name)
 
     def unobserve(self, session: Session, name: str) -> None:
         observers = self.names.get(name)
@@ -203,7 +209,7 @@ class Observers:
         if observers is None:
             return
         here = self.count(name)
-        whole = here + self.elsewhere(name) if self.elsewhere is not None else here
+        whole = here + self._at_others(name)
         yield
         for session in list(observers):
             count = here if session.far else whole
