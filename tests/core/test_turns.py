@@ -9,13 +9,14 @@ import pytest
 from hubbub.core.limits import TURN_SECONDS
 from hubbub.core.rights import Rights
 from hubbub.core.session import Session
-from hubbub.core.turns import Stint, Turns
+from hubbub.core.turns import CROWDED, Stint, Turns
 
 
 class WorkingClock:
     """Says how long was worked."""
 
     def __init__(self) -> None:
+        self.turned = 0.0
         self.worked = 0.0
 
     def spent(self) -> float:
@@ -108,3 +109,17 @@ def test_time_that_the_machine_gave_to_others_is_no_work() -> None:
     assert not stint.over()
     clock.worked += TURN_SECONDS
     assert stint.over()
+
+
+@pytest.mark.pure
+def test_in_a_long_turn_of_the_loop_what_each_has_is_over_soon() -> None:
+    """500 clients that asked for much at once kept everybody waiting for three seconds."""
+    clock = SharedClock()
+    clock.turned = clock.now()
+    stint = Stint(clock)  # type: ignore[arg-type]
+    clock.worked += CROWDED - TURN_SECONDS
+    assert not Stint(clock).over()  # type: ignore[arg-type]
+    clock.worked += 2 * TURN_SECONDS
+    assert stint.over() and Stint(clock).over()  # type: ignore[arg-type]
+    clock.turned = clock.now()
+    assert not Stint(clock).over()  # type: ignore[arg-type]

@@ -212,3 +212,9 @@ def test_a_read_that_filled_the_buffer_is_written_at_once(stage: Stage) -> None:
     assert far.pieces == []
     stage.steady.read(bytes(FULL_READ + 1))
     assert sum(map(len, far.pieces)) == 2 * FULL_READ + 1
+
+
+def test_a_tick_says_that_a_turn_is_over(stage: Stage) -> None:
+    assert stage.broker.clock.turned == 0.0
+    stage.turn.tick()
+    assert 0.0 < stage.broker.clock.turned <= stage.broker.clock.now()

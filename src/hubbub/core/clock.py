@@ -26,9 +26,12 @@ ASTRAY: Final = 60_000_000  # microseconds between stamps and the machine's cloc
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
-    """Reads the machine's clocks."""
+    """Reads the machine's clocks. `turned`: when the loop's last turn was over, as `now` says it; 0
+    = nobody does.
+    """
 
     def __init__(self) -> None:
+        self.turned = 0.0
         # Asked several times a message: to find them in their module takes as long as they do.
         self._seconds = time.monotonic
         self._nanoseconds = time.monotonic_ns

@@ -25,11 +25,14 @@ from hubbub.core.session import Session, Silent
 log = logging.getLogger("hubbub.turns")
 
 HALF: Final = TURN_SECONDS / 2
+CROWDED: Final = 0.3  # seconds that a turn of the loop took so far: longer than one with nothing
 
 
 class Stint:
     """What somebody has worked of a turn; it began `since` (monotonic seconds), or now.
 
+    Where a thousand ask for much in one turn of the loop nobody else is heard for as many times as
+    long, and other nodes take this one for dead. So in a long turn what each has is over soon.
     Time that the machine gave to others does not count. How long this thread worked is a question
     to the system (0.3 us, where the time of day is 0.05), so it is asked from the second half of a
     turn on: before, nobody can have worked for longer than a turn.
@@ -44,7 +47,10 @@ class Stint:
 
     def over(self) -> bool:
         clock = self._clock
-        if clock.now() - self._since <= HALF:
+        now = clock.now()
+        if clock.turned and now - clock.turned > CROWDED:
+            return True
+        if now - self._since <= HALF:
             return False
         spent = clock.spent()
         self._began = self._began or spent

@@ -95,6 +95,7 @@ class Turn:
         self._scheduled = False
         self.poll.turned()
         broker = self._broker
+        broker.clock.turned = broker.clock.now()
         if broker.retained.feeding:
             broker.retained.feed_on()
             self.schedule()
