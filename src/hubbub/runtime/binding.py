@@ -136,6 +136,16 @@ def keep_alive(sock: socket.socket, idle: float, interval: float = 0.0) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, round(interval or max(3, idle / 10)))
 
 
+def peer_of(transport: asyncio.BaseTransport, address: Address) -> tuple[str, int] | None:
+    """Who is at the other end. Of a Unix socket nobody knows: it is called what its owner likes, a
+    path, any bytes or nothing.
+    """
+    if address.path:
+        return None
+    found: tuple[str, int] | None = transport.get_extra_info("peername")
+    return found
+
+
 def unheard(transport: asyncio.Transport | None) -> bool:
     """Whether a peer has said something that the loop has not come to."""
     found = transport.get_extra_info("socket") if transport is not None else None

@@ -38,7 +38,7 @@ from hubbub.errors import ProtocolError
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.arriving import Arriving
 from hubbub.runtime.backpressure import Backpressure
-from hubbub.runtime.binding import acknowledge
+from hubbub.runtime.binding import acknowledge, peer_of
 from hubbub.runtime.carrying import SocketCarrier
 from hubbub.runtime.deadlines import Deadlines
 from hubbub.runtime.door import Door
@@ -172,11 +172,9 @@ class Socket(Arriving):
         # A cast and no check: uvloop's transports do not inherit asyncio's.
         transport = self.transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=SEND_BUFFER)
-        address = self.listener.address
-        # That of a Unix socket is what its owner likes: a path, any bytes, or nothing.
-        peer = transport.get_extra_info("peername") if not address.path else None
+        peer = peer_of(transport, self.listener.address)
         if not self.secure:
-            self.host, self.port = peer[:2] if peer else (address.host, 0)
+            self.host, self.port = peer[:2] if peer else (self.listener.address.host, 0)
         self.hub.sockets.add(self)
         if self.secure:
             self._stay()

@@ -186,7 +186,8 @@ MESSAGES: Final[tuple[Row, ...]] = (
 )  # fmt: skip
 
 OBSERVING: Final[tuple[Row, ...]] = (
-    ("a topic", "Change with the count at once, also when asked again, then after each change",
+    ("a topic", "Change with the count at once, also when asked again, then after each change; of "
+     "more than 1,000 who subscribe or observe up to four times a second",
      _in(CONNECTION, "observing_a_topic_answers_at_once_and_again",
          "a_change_follows_each_subscribe_unsubscribe_and_death")
      + _raw("observe named topic", "2nd observe of same topic", "third client subscribes alpha",
