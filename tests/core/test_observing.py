@@ -6,7 +6,7 @@ import pytest
 
 from hubbub.core.broker import Broker
 from hubbub.core.quotas import SUBSCRIBED, size_of
-from tests.core.recording import Ear, Hasty, Recording, recording, settle
+from tests.core.recording import Ear, Hasty, Recording, StillClock, recording, settle
 
 MANY = 3_000
 
@@ -149,6 +149,61 @@ def test_a_name_that_very_many_subscribe_to_is_not_counted_as_often_as_they_come
     settle(broker)
     assert ear.counts[-1] == ("a", MANY)
     assert len(counted) < 1_100
+
+
+def counted_again(broker: Broker) -> None:
+    """What very many subscribe to, too."""
+    settle(broker)
+    assert isinstance(broker.clock, StillClock)
+    broker.clock.seconds += 10
+    broker.observers.wake()
+    settle(broker)
+
+
+@pytest.mark.parametrize("left", [1_101, 900])
+def test_who_asks_how_many_there_are_does_not_keep_others_from_hearing_it(left: int) -> None:
+    """What was to be counted for them passed for counted with that."""
+    broker, _ = recording()
+    ear, other = Ear(broker, "observer"), Ear(broker, "other")
+    broker.observers.observe(ear, "a")
+    clients = [Ear(broker, f"c{number}") for number in range(1_100)]
+    for client in clients:
+        broker.subscribe(client.wish("a"))
+    counted_again(broker)
+    assert ear.counts[-1] == ("a", 1_100)
+    for client in clients[left:]:
+        broker.disconnect(client, "")
+    if left > len(clients):
+        broker.subscribe(other.wish("a"))
+    settle(broker)
+    assert broker.observers.observe(other, "a") == left
+    broker.observers.wake()
+    settle(broker)
+    assert ear.counts[-1] == ("a", left)
+    broker.disconnect(clients[0], "")
+    counted_again(broker)
+    assert ear.counts[-1] == other.counts[-1] == ("a", left - 1)
+
+
+def test_what_some_have_heard_is_not_said_to_others_behind_what_came_next() -> None:
+    """Enough observers went meanwhile for the name to be told of at once again."""
+    clock = Hasty()
+    broker = Broker(clock, Recording(clock))
+    clients = [Ear(broker, f"c{number}") for number in range(502)]
+    for client in clients[:500]:
+        broker.subscribe(client.wish("a"))
+    ears = watching(broker, "a", 600)
+    broker.subscribe(clients[500].wish("a"))
+    broker.observers.wake()
+    told = [ear for ear in ears if ear.counts]
+    assert 0 < len(told) < 300, "some of them"
+    for ear in ears[300:]:
+        broker.observers.unobserve(ear, "a")
+    assert broker.observers.observe(clients[0], "a") == 501
+    broker.subscribe(clients[501].wish("a"))
+    for _ in range(2):
+        counted_again(broker)
+    assert {ear.counts[-1] for ear in [*ears[:300], clients[0]]} == {("a", 502)}
 
 
 def test_a_client_is_there_once_whatever_other_nodes_say_of_its_address() -> None:

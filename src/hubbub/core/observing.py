@@ -46,9 +46,10 @@ class Observers:
         self._changed: dict[str, None] = {}
         self._stale: dict[str, None] = {}
         self._gone: list[tuple[str, dict[Session, int]]] = []
-        # Names that are counted now and then, and whether something has changed since.
+        # Names that are counted now and then, and whether that changed since all were told.
         self._dear: dict[str, bool] = {}
         self._counts = False
+        self._told = ""  # the one of which some were told, and others will be
         self._again = 0.0  # when they may be counted (monotonic seconds)
 
     def count(self, name: str) -> int:
@@ -66,11 +67,11 @@ class Observers:
                 found.add(session)
                 looked += 1
         self._at_once += looked // COUNTED
-        observers = self.names.get(name, {})
-        if looked + len(observers) <= DEAR:
+        observers = self.names.get(name)
+        if observers and looked + len(observers) > DEAR:
+            self._dear.setdefault(name, False)
+        elif not self._dear.get(name):  # else others are still to be told
             self._dear.pop(name, None)
-        elif observers:
-            self._dear[name] = False
         return sum(1 for session in found if session.number)
 
     def observe(self, session: Session, name: str) -> int:
@@ -195,7 +196,7 @@ class Observers:
             yield
 
     def _tell_of(self, name: str) -> None:
-        if name in self._dear:
+        if name in self._dear or name == self._told:
             self._dear[name] = True
         else:
             self._tell_now(name)
@@ -207,7 +208,10 @@ class Observers:
     def _telling(self, name: str) -> Iterator[None]:
         observers = self.names.get(name)
         if observers is None:
+            self._dear.pop(name, None)
             return
+        if name in self._dear:
+            self._dear[name] = False
         here = self.count(name)
         whole = here + self._at_others(name)
         yield
@@ -228,12 +232,12 @@ class Observers:
         clock, spent = self.broker.clock, 0.0
         try:
             for name in [name for name, changed in self._dear.items() if changed]:
-                telling, began = self._telling(name), clock.spent()
+                telling, began, self._told = self._telling(name), clock.spent(), name
                 next(telling, None)
                 spent += clock.spent() - began
                 yield from telling
         finally:
-            self._counts, self._again = False, clock.now() + PAUSE * spent
+            self._counts, self._told, self._again = False, "", clock.now() + PAUSE * spent
 
     def tell_all(self, session: Session) -> None:
         """A session came or went, with all its subscriptions."""
