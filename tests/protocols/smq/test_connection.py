@@ -530,6 +530,21 @@ def test_one_observer_of_ten_thousand_clients_hears_of_each_once_when_they_go(hu
     assert time.process_time() - began < 4
 
 
+@pytest.mark.parametrize("kind", [codec.OBSERVE, codec.UNOBSERVE])
+def test_who_asks_while_very_many_hear_that_a_client_went_does_not_hear_it_again(
+    hub: Hub, kind: int
+) -> None:
+    watcher, other = hub.device(b"watcher"), hub.device(b"client-a")
+    address = f"$client/{other.etid}"
+    for number in range(1_000):
+        hub.broker.observers.observe(hub.listen(f"a/{number}"), address)
+    assert watcher.observe(other.etid) == []
+    other.far.connection.lost("socketreadfailed")  # and what is left has other turns
+    heard = [("Change", other.etid, 0, b"")] if kind == codec.OBSERVE else []
+    watcher.say(kind, other.etid)
+    assert watcher.hear() == heard
+
+
 def test_an_observer_that_left_is_forgotten(hub: Hub) -> None:
     a, b = hub.device(b"client-a"), hub.device(b"client-b")
     b.observe(a.create(b"alpha"))

@@ -395,6 +395,8 @@ class SmqConnection(Connection):
         if number in (session.number, self.broker.itself.number):
             return
         name = self._name_of(number)
+        if name is None:
+            session.observing.pop(f"{CLIENT}{number}", None)  # it hears here that this is gone
         count = 0
         if name is not None:
             with contextlib.suppress(client.Refused):  # no room for the reason, so the log has it
@@ -405,10 +407,10 @@ class SmqConnection(Connection):
 
     def _unobserve(self, body: bytes) -> None:
         session = self._me()
-        name = self._name_of(codec.numbers_of(codec.UNOBSERVE, body)[0])
-        if name is not None:
-            session.observing.pop(name, None)
-            self.broker.observers.unobserve(session, name)
+        number = codec.numbers_of(codec.UNOBSERVE, body)[0]
+        name = self._name_of(number) or f"{CLIENT}{number}"  # that is gone: of which it hears yet
+        session.observing.pop(name, None)
+        self.broker.observers.unobserve(session, name)
 
     def _named(self, kind: int, body: bytes) -> str | None:
         return self.broker.state.topics.names.get(codec.numbers_of(kind, body)[0])

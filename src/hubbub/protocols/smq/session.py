@@ -305,8 +305,10 @@ class SmqSession(Session):
             return  # it is gone, and being forgotten
         number = self.broker.state.topics.numbers.get(name, 0)
         if not number:
+            if name not in self.observing:
+                return  # it has asked meanwhile, and heard then
             number = int(name[len(CLIENT) :])
-            self.observing.pop(name, None)  # a client is gone once
+            del self.observing[name]  # a client is gone once
         self.send(codec.CHANGE, number, count)
 
     # Ending
