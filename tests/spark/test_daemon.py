@@ -34,6 +34,17 @@ def test_a_worker_that_is_forked_has_loaded_already_what_it_needs(module: str) -
     assert NEEDED[module] in loaded[0]
 
 
+@pytest.mark.parametrize("module", NEEDED)
+def test_workers_are_forked_where_that_cannot_be_loaded(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that is plain Python runs without it, and who needs it says what lacks."""
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('none here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with tempfile.TemporaryDirectory() as folder:
+        assert "none here" not in what_is_said(module, folder)
+
+
 def test_workers_of_the_pipeline_have_no_pandas() -> None:
     """Arrow takes that as it comes, and all that they import is there without."""
     code = (

@@ -8,6 +8,7 @@ functions may want pandas, has that of `hubbub.spark`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ class Without(MetaPathFinder):
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Without())
-    importlib.import_module("hubbub.pipeline.task")  # once, and not in each that is forked
+    with contextlib.suppress(ImportError):  # a worker says it where it is asked for what lacks
+        importlib.import_module("hubbub.pipeline.task")  # once, and not in each that is forked
     silence(daemon)
     daemon.manager()

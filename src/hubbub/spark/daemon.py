@@ -16,6 +16,7 @@ that each of them took, and memory that they share.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import traceback
@@ -67,6 +68,7 @@ def _serve(worker: Callable[..., int], *connection: object) -> int:
 
 
 if __name__ == "__main__":
-    importlib.import_module("hubbub.spark.source")
+    with contextlib.suppress(ImportError):  # a worker says it where it is asked for what lacks
+        importlib.import_module("hubbub.spark.source")
     silence(daemon)
     daemon.manager()
