@@ -324,6 +324,17 @@ async def test_properties_have_their_bounds(serve: Serve, user: list[Any], words
         assert (await post(client, lines({"topic": "a", "properties": None})))[0] == 200
 
 
+@pytest.mark.pure
+async def test_what_is_published_goes_on_in_turns_that_others_make_long(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken in none of them, for as long as they came."""
+    monkeypatch.setattr("hubbub.web.publish.Stint.over", lambda stint: True)
+    async with serve() as client, asyncio.timeout(20):
+        assert await post(client, counted(0, 5)) == (200, {"taken": 5, "skipped": 0})
+    assert payloads(tmp_path) == list(range(5))
+
+
 async def test_who_is_ended_while_it_is_taken_sends_the_same_again(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
