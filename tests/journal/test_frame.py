@@ -89,6 +89,22 @@ def test_few_rows_are_written_as_many_are(rows: list[Row]) -> None:
     assert b"".join(few) == b"".join(many)
 
 
+@settings(deadline=None)
+@given(any_rows)
+def test_a_row_that_is_alone_is_written_as_many_are(rows: list[Row]) -> None:
+    for row in rows:
+        columns = [(value,) for value in row]
+        assert b"".join(frame._alone(columns)) == b"".join(frame._many(columns, 1))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 513, 70_000])
+def test_a_row_that_is_alone_has_values_of_any_length(size: int) -> None:
+    row = message(bytes(size))._replace(client=b"c" * size, properties=b"p" * size)
+    data = frame.encode(numbered([row]))
+    assert arrow_batch(data).equals(as_arrow(numbered([row])))
+    assert frame.decode(memoryview(data), 0) == numbered([row])
+
+
 @pytest.mark.parametrize("first", [1, 2**63 - 1001])
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 1000])
 def test_rows_that_are_numbered_one_after_the_other(count: int, first: int) -> None:
