@@ -66,6 +66,7 @@ _NOTHING: Final = bytes(8)
 _EIGHT: Final = tuple(bytes((n,)) + bytes(7) for n in range(256))  # what has a byte, in one row
 _ENDS_AT: Final = tuple((size << 32).to_bytes(8, "little") for size in range(512))
 FEW: Final = 64  # rows of a frame that are few
+_ZEROS: Final = bytes(3 * 8 * FEW)
 HANDFUL: Final = 8  # rows that are fewer still: to look for equal numbers would not pay
 _ROW: Final = partial(tuple.__new__, Row)  # what Row._make does, without a function of Python
 
@@ -187,9 +188,18 @@ def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray
         ends[3], data[3], pads[3], ends[4], data[4], pads[4], bytes(qos), _PADDING[-count & 7],
         _bits(retain), _PADDING[-((count + 7) >> 3) & 7],
         ends[5], data[5], pads[5], ends[6], data[6], pads[6], ends[7], data[7], pads[7],
-        ends[8], data[8], pads[8], _longs(ref, count), _longs(number, count),
-        _longs(expires, count), ends[9], data[9], pads[9],
+        ends[8], data[8], pads[8], _three(ref, number, expires, count),
+        ends[9], data[9], pads[9],
     ]  # fmt: skip
+
+
+def _three(
+    ref: Sequence[int], number: Sequence[int], expires: Sequence[int], count: int
+) -> bytes:  # fmt: skip
+    """Columns of numbers that lie side by side, and are zero in most rows."""
+    if not any(ref) and not any(number) and (expires is number or not any(expires)):
+        return _ZEROS[: 3 * 8 * count]
+    return _longs(ref, count) + _longs(number, count) + _longs(expires, count)
 
 
 def _texts(columns: Sequence[Sequence[bytes]], count: int) -> tuple[list[bytes], list[bytes]]:
@@ -201,16 +211,17 @@ def _texts(columns: Sequence[Sequence[bytes]], count: int) -> tuple[list[bytes],
     ends: list[bytes] = []
     data: list[bytes] = []
     empty: Sequence[bytes] | None = None
+    ends_of_empty = b""
     for column in columns:
         value = column[0]
         if column is empty:
-            ends.append(_padded(0, count))
+            ends.append(ends_of_empty)
             data.append(b"")
         elif value == column[-1] and column.count(value) == count:
             ends.append(_padded(len(value), count))
             data.append(value * count)
             if not value:
-                empty = column
+                empty, ends_of_empty = column, ends[-1]
         else:
             lengths = [len(one) for one in column]
             ends.append(_padding_behind(_ends(lengths, count)))
