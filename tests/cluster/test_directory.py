@@ -76,9 +76,9 @@ def test_a_node_of_before_does_not_say_when_it_began(world: World) -> None:
 
 def test_nodes_of_before_read_what_ends_and_say_it_without_a_time() -> None:
     encode = msgspec.msgpack.encode
-    assert frames.whole(encode([16, "b", "p", b"ann"])) == frames.Over("b", "p", b"ann", 0)
+    assert frames.read(encode([16, "b", "p", b"ann"])) == frames.Over("b", "p", b"ann", 0)
     longer = encode([16, "b", "p", b"ann", 7, "of a node to come"])
-    assert frames.whole(longer) == frames.Over("b", "p", b"ann", 7)
+    assert frames.read(longer) == frames.Over("b", "p", b"ann", 7)
 
 
 @pytest.mark.parametrize("seconds", [-20, 0, 20])

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hubbub.cluster import frames, wills
+from hubbub.cluster import departed, frames, wills
 from hubbub.cluster.estates import Key, began_by
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
@@ -141,21 +141,26 @@ class Directory:
             return 0
         stamps = self.membership.stamps
         now = max(stamps.by_all_clocks(self.broker.clock.stamp()), max(ends.values()) + 1)
-        ends = {**self._anew.pop(key, NEVER).ends, **ends}
+        short = departed.short(key)
+        ends = {**self._anew.pop(short, NEVER).ends, **ends}
         while len(self._anew) >= CLUSTER_ANEW:
             del self._anew[next(iter(self._anew))]
-        self._anew[key] = Anew(now, ends)
+        self._anew[short] = Anew(now, ends)
         return now
+
+    def _began_anew(self, key: Key) -> Anew:
+        return self._anew.get(departed.short(key), NEVER)
 
     def since(self, key: Key, now: int) -> int:
         """As of when one that begins now is later than what it replaces, and than what any other
         node ends just now.
         """
-        return max(self.membership.stamps.by_all_clocks(now), self._anew.get(key, NEVER).at + 1)
+        return max(self.membership.stamps.by_all_clocks(now), self._began_anew(key).at + 1)
 
     def ends_before(self, key: Key) -> int:
         """Of a client that began anew here: one that began earlier is over. -1 of others."""
-        return self._anew[key].at + 1 if key in self._anew else -1
+        at = self._began_anew(key).at
+        return at + 1 if at >= 0 else -1
 
     # There
 
@@ -164,7 +169,7 @@ class Directory:
             return
         client = name_from_wire(wire)
         key = protocol, client
-        anew = self._anew.get(key, NEVER).at
+        anew = self._began_anew(key).at
         if since <= anew:
             node.tell(frames.Anew(protocol, wire, anew))
             return
@@ -183,13 +188,13 @@ class Directory:
         if not self.membership.has(node, estate):
             return
         key = protocol, name_from_wire(wire)
-        sessions, anew = self.there.get(estate, {}), self._anew.get(key, NEVER)
+        sessions, anew = self.there.get(estate, {}), self._began_anew(key)
         if not since or sessions.get(key, 0) <= since:
             sessions.pop(key, None)
         if not since or anew.ends.get(estate, since + 1) <= since:
             anew.ends.pop(estate, None)
             if not anew.ends:
-                self._anew.pop(key, None)
+                self._anew.pop(departed.short(key), None)
 
     def whole(
         self, node: Node, estate: str, sessions: Iterable[tuple[str, bytes, int]]

@@ -14,12 +14,22 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
-from hubbub.core.limits import CLUSTER_BUSY_SECONDS, CLUSTER_FRAME_BYTES, CLUSTER_RUN
+from hubbub.core.limits import (
+    CLUSTER_BUSY_SECONDS,
+    CLUSTER_FRAME_BYTES,
+    CLUSTER_MORE,
+    CLUSTER_NAMES,
+    CLUSTER_RUN,
+    CLUSTER_WHOLE,
+    CLUSTER_WHOLE_BYTES,
+    KIB,
+)
 
 MAGIC: Final = b"HBC"
 VERSION: Final = 5
@@ -32,6 +42,7 @@ Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,60}$")]
+Many: Final = Meta(max_length=CLUSTER_WHOLE)
 Estate = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,60}(@[0-9]{1,19})?$")]
 
 
@@ -85,10 +96,13 @@ class Came(Struct, array_like=True, tag=3):
 
 
 class Left(Struct, array_like=True, tag=4):
-    """It is gone; `since`: when it had come there, 0 = nobody minds."""
+    """It is gone; `since`: when it had come there, 0 = nobody minds. `whose`: a digest of to whom
+    it is put down there, "" = nobody says.
+    """
 
     number: Number
     since: Time = 0
+    whose: Annotated[str, Meta(max_length=16)] = ""
 
 
 class Holding(Struct, array_like=True):
@@ -98,8 +112,8 @@ class Holding(Struct, array_like=True):
 
     estate: Estate
     generation: Annotated[int, Meta(ge=0, lt=1 << 32)]
-    wants: list[tuple[bytes, bool, bool]]
-    lasts: list[tuple[str, bytes, Time]]
+    wants: Annotated[list[tuple[bytes, bool, bool]], Many]
+    lasts: Annotated[list[tuple[str, bytes, Time]], Many]
 
 
 class Whole(Struct, array_like=True, tag=5):
@@ -111,10 +125,10 @@ class Whole(Struct, array_like=True, tag=5):
 
     answers: int
     number: Number
-    clients: list[tuple[Number, str, bytes, int]]
-    watches: list[bytes]
-    holdings: list[Holding]
-    left: list[tuple[str, bytes, Time]] = []
+    clients: Annotated[list[tuple[Number, str, bytes, int]], Many]
+    watches: Annotated[list[bytes], Many]
+    holdings: Annotated[list[Holding], Meta(max_length=CLUSTER_NAMES)]
+    left: Annotated[list[tuple[str, bytes, Time]], Many] = []
 
 
 class Ask(Struct, array_like=True, tag=6):
@@ -153,7 +167,7 @@ class Said(Struct, array_like=True, tag=7):
     asks: bool
     payloads: bytes
     count: Annotated[int, Meta(ge=1, le=CLUSTER_RUN)]
-    rests: list[Rest]
+    rests: Annotated[list[Rest], Meta(max_length=CLUSTER_RUN)]
     stamp: Time
     node: str
     again: bool
@@ -289,6 +303,14 @@ class Closed(Struct, array_like=True, tag=21):
     reason: str
 
 
+class More(Struct, array_like=True, tag=26):
+    """Where that would be long to read: a part of all that holds, the first is 1, of so many."""
+
+    number: Annotated[int, Meta(ge=1)]
+    of: Annotated[int, Meta(ge=1, le=CLUSTER_MORE)]
+    whole: Whole
+
+
 class Heir(Struct, array_like=True, tag=22):
     """What was the dead node's up to the message `at` of its stream has been taken over."""
 
@@ -373,8 +395,11 @@ class Answer(Struct, array_like=True, tag=42):
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
     | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Holds | Released
-    | Deposed | Permits | Question | Answer | Takes | Lent | Done
+    | Deposed | More | Permits | Question | Answer | Takes | Lent | Done
 )  # fmt: skip
+
+# Kinds of records that may be as long as a message, and of those what others know of.
+LONG: Final = frozenset({7, 13, 31, 40, 42})
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final = msgspec.msgpack.Decoder[Record](Record)
@@ -386,6 +411,11 @@ class Frame(NamedTuple):
     life: int
     seq: int
     records: list[Record]
+
+
+def digest(whose: str) -> str:
+    """What stands for it where only whether it is the same matters."""
+    return blake2b(whose.encode(errors="replace"), digest_size=8).hexdigest() if whose else ""
 
 
 def piece(record: Record) -> bytes:
@@ -432,8 +462,12 @@ def name_in(data: bytes) -> str:
     return name if _NAME.fullmatch(name) else ""
 
 
-def whole(data: bytes) -> Record:
-    """A record whose parts have come; Foreign if it is none."""
+def read(data: bytes) -> Record:
+    """A record whose parts have come; Foreign if it is none. To read messages that long is nothing;
+    very many short things take a second.
+    """
+    if len(data) > CLUSTER_WHOLE_BYTES + KIB and (data[0] >> 4 != 9 or data[1] not in LONG):
+        raise Foreign(f"a record of {len(data)} bytes, of a kind that is not so long")
     try:
         record: Record = _decoder.decode(data)
         return record

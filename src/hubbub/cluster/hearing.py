@@ -236,7 +236,7 @@ class Hearing:
         if frame.life > node.their_life:
             first = node.their_life == 0
             node.their_life, node.seen = frame.life, frame.seq
-            node.parts.clear()
+            node.lost()
             if not first or frame.seq > 1:
                 self.membership.relays.torn(node, LOST)
                 node.ask()
@@ -246,7 +246,7 @@ class Hearing:
             return False
         node.seen = frame.seq
         if missing:
-            node.parts.clear()
+            node.lost()
             self.lost += missing
             self.broker.metrics.drop(LOST, missing)
             self.membership.relays.torn(node, LOST)

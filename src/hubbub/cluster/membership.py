@@ -16,13 +16,13 @@ The broker calls it by its hooks, the hub's node calls `hear` and `wake`. No I/O
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from hubbub.cluster import estates, frames, heritage, taking, wills
+from hubbub.cluster import estates, frames, heritage, taking, whole, wills
+from hubbub.cluster.departed import Departed
 from hubbub.cluster.directory import Directory
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.estates import Estate
@@ -113,7 +113,7 @@ class Membership(Hooks):
         self.inner = Hooks()
         self.messages_in = self.messages_out = 0
         self._since: dict[int, int] = {}
-        self.left: dict[estates.Key, int] = {}
+        self.left = Departed()
         self._beat_at = 0.0
         self._life = 0
         self.hearing = Hearing(self)
@@ -173,8 +173,9 @@ class Membership(Hooks):
         self.inner.disconnected(session, number, reason)
         since = self._since.pop(number, None)
         if since is not None:
-            wills.went(self, (session.protocol, session.client), since)
-            self.tell_all(frames.Left(number, since))
+            whose = frames.digest(session.payer)
+            wills.went(self, (session.protocol, session.client), since, whose)
+            self.tell_all(frames.Left(number, since, whose))
 
     def entitled(self, session: Session) -> None:
         self.inner.entitled(session)
@@ -265,8 +266,7 @@ class Membership(Hooks):
         self.engine.send("", [frames.frame(self.name, self.boot, 0, 0, beat)])
         for node in self.nodes.values():
             node.link.write(beat)
-            if node.asking:
-                node.ask()  # what was asked, or the answer, was lost
+            node.ask_again()
 
     def _here(self) -> frames.Beat:
         stamp, stopped = self.broker.clock.stamp(), self.broker.state.taken.get(estates.STOPPED, 0)
@@ -282,7 +282,7 @@ class Membership(Hooks):
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
         node.tell(self._here())
-        self._tell_whole(node)
+        whole.tell(self, node)
         node.ask()
         self.stopped.pop(frame.node, None)
         if estate.holder is None:  # else that has it, and this node does not know yet
@@ -300,17 +300,14 @@ class Membership(Hooks):
         there = self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
         return stopped if there and stopped > self.inherited.get(name, 0) else 0
 
-    def _tell_whole(self, node: Node, answers: int = 0) -> None:
+    def whole(self, answers: int) -> frames.Whole:
+        """All that holds here."""
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
         watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
         holdings = self.holdings.all(self.directory)
         left = [(key[0], name_to_wire(key[1]), since) for key, since in self.left.items()]
-        node.tell(frames.Whole(answers, self.number, here, watches, holdings, left))
-        heritage.tell(self, node)  # behind what is here of those whose heir it is
-        permits = self.permits()
-        if permits is not None:
-            node.tell(permits)
+        return frames.Whole(answers, self.number, here, watches, holdings, left)
 
     def remember(self, holding: frames.Holding) -> None:
         """An estate that was here, and is to be at another node: what is for it is kept for it."""
@@ -352,7 +349,7 @@ class Membership(Hooks):
         for estate in node.estates():
             self._away(estate)
         for number in list(node.clients):
-            self._gone(node, number)
+            self.gone(node, number)
         for name in list(node.counts):
             self._counted(node, name, 0)
         self.broker.age += 1
@@ -393,6 +390,7 @@ class Membership(Hooks):
         self.outposts.wake()
         for node in self.nodes.values():
             taking.feed(self, node)
+            whole.answer(self, node)
             node.pump()  # what was said while the engine was down
             if node.declined and not self.broker.no_room:
                 node.declined = False
@@ -442,7 +440,7 @@ class Membership(Hooks):
     def has(self, node: Node, name: str) -> bool:
         return self.of_node(node, name) is not None
 
-    def _holds(self, node: Node, name: str, generation: int) -> Estate | None:
+    def holds(self, node: Node, name: str, generation: int) -> Estate | None:
         """The node says that it has it: of two that do, who has had it for less long. Nobody has
         that of a node which is there, as far as is known.
         """
@@ -462,7 +460,7 @@ class Membership(Hooks):
 
     def _takes_over(self, node: Node, record: frames.Holds) -> None:
         if self.of_node(node, record.estate) is None:
-            if self._holds(node, record.estate, record.generation) is not None:
+            if self.holds(node, record.estate, record.generation) is not None:
                 node.ask()
 
     def _deposed(self, node: Node, record: frames.Deposed) -> None:
@@ -495,16 +493,16 @@ class Membership(Hooks):
             self.broker.age += 1
 
     def _came_there(self, node: Node, record: frames.Came) -> None:
-        self._there(node, record.number, record.protocol, record.client, record.since)
+        self.there(node, record.number, record.protocol, record.client, record.since)
 
-    def _there(self, node: Node, number: int, protocol: str, wire: bytes, since: int) -> None:
+    def there(self, node: Node, number: int, protocol: str, wire: bytes, since: int) -> None:
         """A client is at that node; the same one here, if it came before, is taken over."""
         client = name_from_wire(wire)
         known = node.clients.get(number)
         if known is not None and (known.protocol, known.client) == (protocol, client):
             return
         if known is not None:
-            self._gone(node, number)
+            self.gone(node, number)
         if self.broker.client(number) is not None:
             self.hearing.refuse(f"node {node.name!r} has a client under a number of another one")
             return
@@ -528,10 +526,11 @@ class Membership(Hooks):
     def _went(self, node: Node, record: frames.Left) -> None:
         phantom = node.clients.get(record.number)
         if phantom is not None and record.since:
-            wills.went(self, (phantom.protocol, phantom.client), record.since)
-        self._gone(node, record.number)
+            key = phantom.protocol, phantom.client
+            wills.went(self, key, record.since, record.whose)
+        self.gone(node, record.number)
 
-    def _gone(self, node: Node, number: int) -> None:
+    def gone(self, node: Node, number: int) -> None:
         phantom = node.clients.pop(number, None)
         if phantom is None or self.broker.phantoms.get(number) is not phantom:
             return
@@ -539,57 +538,6 @@ class Membership(Hooks):
         self.broker.age += 1  # routes lead to it
         self.broker.observers.left(number)
         self.inner.disconnected(phantom, number, "")
-
-    def _all_of_it(self, node: Node, record: frames.Whole) -> Iterator[None]:
-        clients = {}
-        for number, protocol, wire, _ in record.clients:
-            clients[number] = protocol, wire
-            yield
-        clients[record.number] = "", b"hub"
-        for number, phantom in list(node.clients.items()):
-            if clients.get(number) != (phantom.protocol, name_to_wire(phantom.client)):
-                self._gone(node, number)
-                yield
-        self._there(node, record.number, "", b"hub", 0)
-        for client in record.clients:
-            self._there(node, *client)
-            yield
-        for protocol, wire, since in record.left:
-            wills.went(self, (protocol, name_from_wire(wire)), since)
-        for name in record.watches:
-            self._watches(node, frames.Watch(name, True))
-        for holding in record.holdings:
-            estate = self._holds(node, holding.estate, holding.generation)
-            if estate is not None:
-                yield from self._all_of_estate(node, estate, holding)
-        self.broker.age += 1
-        node.number_there = record.number
-        if record.answers == node.asking:
-            node.asking = 0
-
-    def _all_of_estate(
-        self, node: Node, estate: Estate, holding: frames.Holding
-    ) -> Iterator[None]:
-        wants = {}
-        for name, literal, kept in holding.wants:
-            wants[name_from_wire(name), literal] = kept
-            yield
-        for key in [key for key in estate.wants if key not in wants]:
-            estate.leaves(key)
-            yield
-        for key, kept in wants.items():
-            estate.want(key, kept)
-            yield
-        yield from self.directory.whole(node, estate.client, holding.lasts)
-
-    def _asked(self, node: Node, record: frames.Ask) -> None:
-        self._tell_whole(node, record.question)
-        node.feed = deque([*self.broker.state.retained, *self.stamps.cleared])
-        for estate in node.estates():
-            estate.again()
-            # What was said of what it kept may have been lost on the way there.
-            pairs = ((name, estate.client) for name in self.holdings.held)
-            node.receipts.update(pair for pair in pairs if self.holdings.took(*pair))
 
     def _ends(self, node: Node, record: frames.Bye) -> None:
         self.stopped[node.name] = True
@@ -607,7 +555,7 @@ class Membership(Hooks):
         if record.last:
             data = bytes(node.parts)
             node.parts.clear()
-            inner = frames.whole(data)
+            inner = frames.read(data)
             if isinstance(inner, frames.Part):
                 raise frames.Foreign("a part within a part")
             return self.take(node, inner)
@@ -622,7 +570,7 @@ class Membership(Hooks):
         if not name.startswith(CLIENT):
             self.tell_all(frames.Watch(name_to_wire(name), on))
 
-    def _watches(self, node: Node, record: frames.Watch) -> None:
+    def watches(self, node: Node, record: frames.Watch) -> None:
         name, observers = name_from_wire(record.name), self.broker.observers
         if record.on:
             node.changed(name, observers.observe(node.estate, name))
@@ -654,13 +602,14 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], Iterator[None] | None
     frames.Leaves: Membership._left_alone,
     frames.Came: Membership._came_there,
     frames.Left: Membership._went,
-    frames.Whole: Membership._all_of_it,
-    frames.Ask: Membership._asked,
+    frames.Whole: whole.hear,
+    frames.More: whole.more,
+    frames.Ask: whole.asked,
     frames.Said: taking.live,
     frames.Part: Membership._part,
     frames.Shut: Membership._shuts,
     frames.Bye: Membership._ends,
-    frames.Watch: Membership._watches,
+    frames.Watch: Membership.watches,
     frames.Count: Membership._counts,
     frames.Kept: taking.keep,
     frames.Taken: taking.taken,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
 from hubbub.cluster.estates import Estate, taken_row, took_of
@@ -28,6 +28,7 @@ from hubbub.schema import name_from_wire, name_to_wire
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
+PAUSE: Final = 8  # beats at most from one question to the same one
 
 
 class FarRights(Rights):
@@ -199,7 +200,9 @@ class Node:
     `counts`: how many a publish there reaches, by observed name. `feed`: names of retained messages
     that it is still to be told. `receipts`: of which estates, and what origins, it is to be told
     how far this node has what it kept; `declined`: there was no room for something; `missed`:
-    retained messages of it came too early.
+    retained messages of it came too early. `parts` of a record have come, and `more` of all that
+    holds there; `question`: what it has asked and was not told, `told_until`: what it was is on its
+    way (monotonic seconds).
     """
 
     def __init__(
@@ -227,6 +230,10 @@ class Node:
         self.number_there = 0
         self.counts: dict[str, int] = {}
         self.parts = bytearray()
+        self.more: list[frames.Whole] = []
+        self.question = 0
+        self.told_until = 0.0
+        self._beats = self._pause = 1
         self.feed: deque[str] = deque()
         self.link = Link(self.broker.outgoing, Wire(membership, self))
         self.link.relieved = self.relieve
@@ -258,9 +265,28 @@ class Node:
         self.link.write(frames.piece(record))
 
     def ask(self) -> None:
-        """Have it say all that holds there; again with each beat, until it does."""
+        """Have it say all that holds there; again with beats, until it does."""
         self.asking = self.asking or self.sent + 1
         self.tell(frames.Ask(self.asking))
+
+    def ask_again(self) -> None:
+        """With a beat, ever more rarely: what was asked, or the answer, was lost; or it is long."""
+        comes = self.parts or self.more or self.membership.hearing.is_behind(self.name)
+        if not self.asking or comes:
+            return
+        self._beats -= 1
+        if not self._beats:
+            self._beats = self._pause = min(2 * self._pause, PAUSE)
+            self.ask()
+
+    def is_answered(self) -> None:
+        self.asking = 0
+        self._beats = self._pause = 1
+
+    def lost(self) -> None:
+        """Frames of it are: what they had parts of is not there."""
+        self.parts.clear()
+        self.more.clear()
 
     def relieve(self) -> None:
         """There is room again."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.cluster.estates import Key
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_LEFT
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.core.session import Revival, Silent, publish_wills, row_about
 from hubbub.schema import Row, name_of
 
@@ -51,20 +51,16 @@ def connected(broker: Broker, keys: Collection[Key]) -> set[Key]:
     return here.union(key for key in there if key in keys)
 
 
-def went(membership: Membership, key: Key, since: int) -> None:
+def went(membership: Membership, key: Key, since: int, whose: str = "") -> None:
     """A client is gone from where it had come at that time; the last ones of all are remembered."""
-    left = membership.left
     if key[1] and not membership.relays.many(key[0]):
-        since = max(since, left.pop(key, 0))
-        while len(left) >= CLUSTER_LEFT:
-            del left[next(iter(left))]
-        left[key] = since
+        membership.left.note(key, since, whose)
 
 
 def stale(membership: Membership, wills: Mapping[Key, Row]) -> set[Key]:
     """Of which of these, of before a start or of a dead node, the client was elsewhere since."""
     left = membership.left
-    return {key for key, will in wills.items() if 0 < will.time < left.get(key, 0)}
+    return {key for key, will in wills.items() if 0 < will.time < left.since(key)}
 
 
 def key_of(will: Row) -> Key:

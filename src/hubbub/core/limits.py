@@ -180,8 +180,14 @@ CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read 
 CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of memory each
 CLUSTER_ANEW: Final = 10_000  # clients that began anew while their node was away, 300 bytes each
 CLUSTER_LEFT: Final = 10_000  # clients that went last, 300 bytes each: who was away may say a will
+CLUSTER_LONG: Final = 100  # bytes of a client's name in these; of a longer one a digest is kept
 CLUSTER_NAMES: Final = 1_000  # of nodes that were met, are shut out, or wait: 200 bytes each
 CLUSTER_RUN: Final = 262_144  # messages in one record, which may be empty: a read has less, 60 MiB
+# Of all that holds of a node: what is read in one piece, in 100 ms, and together: as a message may.
+CLUSTER_WHOLE: Final = 250_000
+CLUSTER_WHOLE_BYTES: Final = 16 * MIB
+CLUSTER_HOLDS_BYTES: Final = MESSAGE_BYTES
+CLUSTER_MORE: Final = 100  # records of all that: of the longest 8, of the most entries 64
 CLUSTER_SLICE: Final = 1_000  # messages of a run from another node before others are heard: 3 ms
 # Of frames that wait for that: each node may have as many as are free, so one alone half of all, a
 # message in parts, and what it leaves is the others'. What is more is lost.
