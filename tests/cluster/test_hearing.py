@@ -10,7 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from hubbub.cluster import frames, wills
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_RUN, CLUSTER_UNHEARD_BYTES
+from hubbub.core.limits import (
+    CLUSTER_DEAD_SECONDS,
+    CLUSTER_FRAME_BYTES,
+    CLUSTER_FRAME_MESSAGES,
+    CLUSTER_RUN,
+    CLUSTER_UNHEARD_BYTES,
+)
 from tests.cluster.world import World
 
 
@@ -227,3 +233,30 @@ def test_who_said_what_there_was_no_room_for_lives(monkeypatch: pytest.MonkeyPat
     assert "d" in world.here.nodes and world.here.hearing.lives("c")
     world.turns()
     assert "c" not in world.here.nodes
+
+
+def test_a_frame_of_hours_of_work_is_refused_and_one_of_seconds_keeps_nobody_waiting() -> None:
+    world = Busy()
+    reader = world.client("a", "reader")
+    reader.wish("#")
+    much = CLUSTER_FRAME_MESSAGES // CLUSTER_RUN
+    world.say(*[run(CLUSTER_RUN)] * (much + 1))
+    assert sum(world.here.hearing.refused.values()) == 1 and not reader.got
+    world.say(*[run(CLUSTER_RUN)] * much)
+    world.beat("c")
+    world.beat("d")
+    for _ in range(4):
+        world.turn()
+    assert {"c", "d"} <= set(world.here.nodes) and world.here.hearing.is_behind("b")
+    with pytest.raises(frames.Foreign, match="bytes"):
+        frames.opened(b"HBC" + bytes(4 * CLUSTER_FRAME_BYTES))
+
+
+def test_frames_with_nothing_in_them_take_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 100_000)
+    world = Busy()
+    world.say(run(CLUSTER_RUN))
+    for _ in range(1_000):
+        world.here.hear(frames.frame("x", 1, 0, 0, b""))
+        world.here.hear(b"")
+    assert sum(map(len, world.here.hearing._lines.values())) < 100

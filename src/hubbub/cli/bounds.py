@@ -236,6 +236,8 @@ BOUNDS: Final = (
     Bound("cluster_long", CLIENT, "a digest is remembered"),
     Bound("cluster_names", SELF, "the oldest are forgotten"),
     Bound("cluster_run", SELF, "refused"),
+    Bound("cluster_frame_messages", SELF, "refused"),
+    Bound("cluster_aside_bytes", SELF, "dropped, counted; what is kept is sent again"),
     Bound("cluster_whole", SELF, "another record begins; refused"),
     Bound("cluster_whole_bytes", SELF, "another record begins; refused"),
     Bound("cluster_holds_bytes", SELF, "without what has long names; then not told"),

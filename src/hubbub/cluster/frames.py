@@ -431,6 +431,8 @@ def frame(node: str, boot: int, life: int, seq: int, pieces: bytes) -> bytes:
 
 def opened(data: bytes) -> Frame:
     """Foreign says what is wrong with it."""
+    if len(data) > 4 * CLUSTER_FRAME_BYTES:  # and no node says as much at once
+        raise Foreign(f"a frame of {len(data)} bytes")
     if len(data) < _HEAD.size + _ORIGIN.size or not data.startswith(MAGIC):
         raise Foreign("a frame that is none of ours")
     _, version, crc = _HEAD.unpack_from(data)

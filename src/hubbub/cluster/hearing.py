@@ -2,10 +2,16 @@
 
 What one says may be work for seconds: a run of very many messages, all that holds of a node with
 very many clients. It goes on in turns, as what clients ask for does; what comes meanwhile waits in
-a line of its own for each node. A frame of each line is heard, then of the next one's: who says
-very much keeps others waiting for one frame, and has of the room at most what it leaves to them.
+a line of its own for each node, and after a turn of one the next one has its: who says very much
+keeps others waiting for a turn, and has of the room at most what it leaves to them.
 
     bytes → a frame → of which life of which node → its records, one by one → what was kept: noted
+                                                          └── messages, while the disk is behind:
+                                                              aside, until it is not
+
+While the disk is behind messages wait, as those of publishers here do. All else is heard: who is
+there, who came and went, what was taken. So no node is dead for one whose disk is slow, and none
+waits for another: what ends it is the disk here alone.
 
 A frame may be held on its way, lost, repeated, foreign or damaged, of a node whose clock is far
 off, or that does not know yet that another one has what it had. Owned by the membership. No I/O.
@@ -15,15 +21,17 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.cluster import frames
 from hubbub.cluster.named import Named
 from hubbub.cluster.node import Node
 from hubbub.core.limits import (
+    CLUSTER_ASIDE_BYTES,
     CLUSTER_CLOCK_SECONDS,
     CLUSTER_DEAD_SECONDS,
+    CLUSTER_FRAME_MESSAGES,
     CLUSTER_UNHEARD_BYTES,
 )
 from hubbub.core.turns import Stint
@@ -33,11 +41,28 @@ if TYPE_CHECKING:
 
 LOST: Final = "frames lost between nodes"
 REFUSED: Final = "frames refused between nodes"
+SLOW: Final = "the disk is too slow for other nodes"
 DONE: Final = object()
+MESSAGES: Final = (frames.Said, frames.Kept)
 WEIGHT: Final = 1024  # bytes that a frame takes beside its own: it may be alone in its line
 REASONS: Final = 100  # that are remembered; with names in them there are any number
 
 log = logging.getLogger("hubbub.cluster")
+
+
+def size_of(record: frames.Record) -> int:
+    """What a record takes that waits."""
+    said = record.said if isinstance(record, frames.Kept) else record
+    assert isinstance(said, frames.Said)
+    rests = sum(len(rest.payload) + len(rest.properties) + WEIGHT for rest in said.rests)
+    return len(said.payloads) + rests + WEIGHT
+
+
+def _check_work(records: Iterable[frames.Record]) -> None:
+    """What one frame says is no work for hours."""
+    count = sum(record.count for record in records if isinstance(record, frames.Said))
+    if count > CLUSTER_FRAME_MESSAGES:
+        raise frames.Foreign(f"a frame of {count} messages, {CLUSTER_FRAME_MESSAGES} may be")
 
 
 class Came(NamedTuple):
@@ -52,15 +77,26 @@ class Came(NamedTuple):
 
 
 class Line(deque[Came]):
-    """What waits of one node, the first one while it is heard, too; `room` is what it takes."""
+    """What waits of one node, the first one while it is heard, too; `room` is what it takes,
+    `going` what is left of the first.
+    """
 
     room = 0
+    going: Iterator[None] | None = None
+
+
+class Aside(deque[tuple[Node, frames.Record, int]]):
+    """Messages of one node that wait for the disk, and how much each takes."""
+
+    room = 0
+    going: Iterator[None] | None = None
 
 
 class Hearing:
     """`lost`: frames that never came; `refused`: how many were, by reason; `_strange`: of whom one
-    was, and when. `_lines`: what waits, by who says it; of the first of them one is heard. `_room`
-    is what all take.
+    was, and when. `_lines`: what waits, by who says it; the first of them is heard. `_room` is what
+    all take. `crowded`: whether messages wait; `_aside`: those that do, `_aside_room`: what they
+    take. `_later`: it goes on in the next turn.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -71,7 +107,10 @@ class Hearing:
         self._strange = Named[float]()
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._room = 0
-        self._going: Iterator[None] | None = None
+        self._later = False
+        self.crowded: Callable[[], bool] = lambda: False
+        self._aside: OrderedDict[str, Aside] = OrderedDict()
+        self._aside_room = 0
         self._stint = Stint(membership.broker.clock)
         self._said: dict[str, float] = {}
 
@@ -85,7 +124,11 @@ class Hearing:
         self._lines[name] = line
         line.append(Came(data, name, clock.now(), clock.stamp()))
         self._takes(line, len(data) + WEIGHT)
-        if self._going is None:
+        self.go_on()
+
+    def go_on(self) -> None:
+        """With what waits, unless that is done in the next turn."""
+        if not self._later:
             self._work()
 
     def _takes(self, line: Line, room: int) -> None:
@@ -108,29 +151,94 @@ class Hearing:
         return min((line[0].at for line in self._lines.values()), default=self.broker.clock.now())
 
     def _work(self) -> None:
-        """A turn of hearing, of each line the oldest first."""
+        """A turn of hearing, of each line the oldest first; then what waits for the disk."""
+        self._later = False
         self._stint = Stint(self.broker.clock)
-        while self._lines:
-            if self._going is None:
-                self._going = self._heard(next(iter(self._lines.values()))[0])
-            try:
-                over = next(self._going, DONE) is DONE
-            except BaseException:
-                self._is_heard()
-                raise
+        while self._lines or self._may_say():
+            over = self._hear_first() if self._lines else True
+            if over and self._may_say():
+                over = self._say_first()
             if not over:
+                self._later = True
                 self.broker.later(self._work)
                 return
-            self._is_heard()
 
-    def _is_heard(self) -> None:
-        self._going = None
+    def _hear_first(self) -> bool:
+        """Of the first line; False if the turn is over, and more of that frame is to be heard."""
         name, line = next(iter(self._lines.items()))
-        self._takes(line, -len(line.popleft().data) - WEIGHT)
-        if line:
-            self._lines.move_to_end(name)
-        else:
-            del self._lines[name]
+        if line.going is None:
+            line.going = self._heard(line[0])
+        over = True
+        try:
+            over = next(line.going, DONE) is DONE
+        finally:
+            if over:
+                line.going = None
+                self._takes(line, -len(line.popleft().data) - WEIGHT)
+            if line:
+                self._lines.move_to_end(name)
+            else:
+                del self._lines[name]
+        return over
+
+    # What waits for the disk
+
+    def waits(self, node: Node, record: frames.Record) -> bool:
+        """Whether a record waits until the disk has less to do, behind those that do."""
+        if type(record) not in MESSAGES:
+            return False
+        aside = self._aside.get(node.name)
+        if not (aside or self.crowded()):
+            return False
+        aside = aside or Aside()
+        if aside.room >= CLUSTER_ASIDE_BYTES - self._aside_room:
+            self._declines(node, record)
+            return True
+        self._aside[node.name] = aside
+        size = size_of(record)
+        aside.append((node, record, size))
+        aside.room += size
+        self._aside_room += size
+        return True
+
+    def _declines(self, node: Node, record: frames.Record) -> None:
+        """What was kept is sent again, when there is room."""
+        if isinstance(record, frames.Kept):
+            node.declined = True
+            return
+        self.broker.metrics.drop(SLOW, record.count if isinstance(record, frames.Said) else 1)
+        text = f"the disk is too slow for what node {node.name!r} says: messages are dropped"
+        self.warn("aside", text)
+
+    def has_aside(self, node: Node) -> bool:
+        return node.name in self._aside
+
+    def _may_say(self) -> bool:
+        return bool(self._aside) and not self.crowded()
+
+    def _say_first(self) -> bool:
+        """One record of those that waited, in turns as when it comes."""
+        name, aside = next(iter(self._aside.items()))
+        node, record, size = aside[0]
+        if aside.going is None:
+            aside.going = self._said_by(node, (record,), waited=True)
+        over = True
+        try:
+            there = self.membership.nodes.get(name) is node
+            over = not there or next(aside.going, DONE) is DONE
+        finally:
+            if over:
+                aside.going = None
+                aside.popleft()
+                aside.room -= size
+                self._aside_room -= size
+            if aside:
+                self._aside.move_to_end(name)
+            else:
+                del self._aside[name]
+        return over
+
+    # A frame
 
     def _heard(self, came: Came) -> Iterator[None]:
         """What a frame says; each time that a turn is over it goes on in the next one."""
@@ -139,6 +247,7 @@ class Hearing:
             return
         try:
             frame = frames.opened(came.data)
+            _check_work(frame.records)
             if frame.node == membership.name:
                 self._namesake(frame, came.stamp)
                 return
@@ -149,11 +258,13 @@ class Hearing:
             self.refuse(str(error))
             self._strange[came.name] = self.broker.clock.now()
 
-    def _said_by(self, node: Node, records: Iterable[frames.Record]) -> Iterator[None]:
+    def _said_by(
+        self, node: Node, records: Iterable[frames.Record], waited: bool = False
+    ) -> Iterator[None]:
         """What was kept is noted before each pause, with the messages."""
         first = self.broker.log.position + 1
         for record in records:
-            for _ in self.safely_take(node, record):
+            for _ in self.safely_take(node, record, waited):
                 if self._stint.over():
                     node.acknowledge(first)
                     yield
@@ -170,10 +281,12 @@ class Hearing:
         there = heard is not None and self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
         return there or name in self.membership.nodes or self.is_behind(name)
 
-    def safely_take(self, node: Node, record: frames.Record) -> Iterator[None]:
+    def safely_take(
+        self, node: Node, record: frames.Record, waited: bool = False
+    ) -> Iterator[None]:
         """One record, in short pieces. A bad one takes no other one with it."""
         try:
-            pieces = self.membership.take(node, record)
+            pieces = self.membership.take(node, record, waited)
             if pieces is not None:
                 yield from pieces
             yield

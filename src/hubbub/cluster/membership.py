@@ -383,6 +383,7 @@ class Membership(Hooks):
             origins = {one.origin for estate in self.estates.values() for one in estate.before}
             for name in self.holdings.release(origins):
                 self.tell_held(frames.Released(name))
+        self.hearing.go_on()
         wills.look(self, now)
         self.relieve()
         self.directory.wake()
@@ -392,7 +393,7 @@ class Membership(Hooks):
             taking.feed(self, node)
             whole.answer(self, node)
             node.pump()  # what was said while the engine was down
-            if node.declined and not self.broker.no_room:
+            if node.declined and not (self.broker.no_room or self.hearing.has_aside(node)):
                 node.declined = False
                 node.ask()
 
@@ -425,8 +426,12 @@ class Membership(Hooks):
 
     # What nodes say
 
-    def take(self, node: Node, record: frames.Record) -> Iterator[None] | None:
-        """What takes long is done piece by piece."""
+    def take(
+        self, node: Node, record: frames.Record, waited: bool = False
+    ) -> Iterator[None] | None:
+        """What takes long is done piece by piece; what is for the disk waits for that, once."""
+        if not waited and self.hearing.waits(node, record):
+            return None
         return _TAKES[type(record)](self, node, record)
 
     def _beats(self, node: Node, record: frames.Beat) -> None:

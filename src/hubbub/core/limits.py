@@ -183,6 +183,9 @@ CLUSTER_LEFT: Final = 10_000  # clients that went last, 300 bytes each: who was 
 CLUSTER_LONG: Final = 100  # bytes of a client's name in these; of a longer one a digest is kept
 CLUSTER_NAMES: Final = 1_000  # of nodes that were met, are shut out, or wait: 200 bytes each
 CLUSTER_RUN: Final = 262_144  # messages in one record, which may be empty: a read has less, 60 MiB
+# In one frame, 3 s of work: all that publishers say in a tick is some 100,000, and goes in several.
+CLUSTER_FRAME_MESSAGES: Final = 4 * CLUSTER_RUN
+CLUSTER_ASIDE_BYTES: Final = 32 * MIB  # of all nodes while the disk is behind: one alone has half
 # Of all that holds of a node: what is read in one piece, in 100 ms, and together: as a message may.
 CLUSTER_WHOLE: Final = 250_000
 CLUSTER_WHOLE_BYTES: Final = 16 * MIB

@@ -18,6 +18,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.relays import Crowded
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
+from hubbub.core.link import Link
 from hubbub.core.session import Revival, Silent, row_about
 from hubbub.core.state import adopted
 from hubbub.errors import SettingError
@@ -80,6 +81,9 @@ async def join(
     """
     engine = membership.engine
     membership.relays.hurry, membership.relays.crowded = schedule, crowded
+    # What nodes say goes on where only the servers of copies are behind, which may be for hours.
+    nothing_held = Link(membership.broker.outgoing)
+    membership.hearing.crowded = lambda: crowded(True, nothing_held)
 
     def heard(frame: bytes) -> None:
         membership.hear(frame)
