@@ -92,6 +92,18 @@ def test_a_run_that_says_it_is_retained_or_kept_takes_no_longer() -> None:
     assert sum(world.here.hearing.refused.values()) == 1
 
 
+def test_a_long_run_of_which_one_message_is_retained_is_heard_in_turns() -> None:
+    world, count = Busy(), 20_000
+    reader = world.client("a", "reader")
+    reader.wish("#")
+    rests = [frames.Rest(b"%d" % one, b"", b"", b"", b"", 0, b'{"a": 1}') for one in range(count)]
+    world.say(replace(run(count), retain=True, rests=rests, stamp=world.clock.stamp(), node="b"))
+    assert 0 < len(reader.got) < count
+    assert world.turns() > 3
+    assert [payload for _, payload in reader.got] == [b"%d" % one for one in range(count)]
+    assert world.retained("a") == {"x": b"%d" % (count - 1)}
+
+
 def whole(world: Busy, lasts: Sequence[tuple[str, bytes, int]], count: int) -> frames.Whole:
     clients = [(1_000_000 + number, "p", b"%d" % number, 1) for number in range(count)]
     number = world.members["b"].number

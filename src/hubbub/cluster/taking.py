@@ -51,10 +51,10 @@ def live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None
 
 
 def _slices(said: frames.Said) -> Iterator[frames.Said]:
-    """A long run as short ones; but for one that is retained, of which one message stays: all is
-    said of each of those, so that they are not very many.
+    """A long run as short ones. Of one that is retained the last message stays, and those before
+    the last slice go as live ones.
     """
-    if said.count <= CLUSTER_SLICE or (said.retain and said.rests):
+    if said.count <= CLUSTER_SLICE:
         yield said
         return
     check(said)
@@ -62,7 +62,8 @@ def _slices(said: frames.Said) -> Iterator[frames.Said]:
     for at in range(0, said.count, CLUSTER_SLICE):
         end = min(at + CLUSTER_SLICE, said.count)
         payloads, rests = said.payloads[at * step : end * step], said.rests[at:end]
-        yield replace(said, payloads=payloads, rests=rests, count=end - at)
+        retain = said.retain and end == said.count
+        yield replace(said, payloads=payloads, rests=rests, count=end - at, retain=retain)
 
 
 def check(said: frames.Said, most: int = CLUSTER_RUN) -> None:
