@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hubbub.cluster import heritage
+from hubbub.cluster.copies import FENCE, Found, Piece
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.journal.writer import Journal
 from hubbub.runtime.copying import Copying
 from tests.cluster.test_keeping import KEEP, Keepers
@@ -29,3 +33,44 @@ def test_who_waits_for_its_heir_does_so_after_a_start_too_and_not_for_ever(tmp_p
     copying.wake()
     assert (member.deposed, copying.fenced_at) == (False, 0)
     journal.directory.release()
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_looked_at(
+    tmp_path: Path, taken_over: bool
+) -> None:
+    world = Keepers(names=("a", "b"))
+    member = world.members["a"]
+    reader, writer = world.client("a", "reader"), world.client("a", "writer")
+    reader.wish("later")
+    world.publish(writer, "$delayed/3/later", b"due")
+    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
+    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
+    copying = Copying(member, journal, settings, [], lambda: None)
+    looks: list[int] = []
+    copying.copies.stream.look = looks.append  # type: ignore[method-assign,assignment]
+    copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
+    try:
+        copying._watch()
+        world.clock.seconds += CLUSTER_DEAD_SECONDS - 1
+        copying._watch()
+        assert not member.broker.undecided and not looks
+        world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
+        copying._watch()
+        member.broker.delays.wake()
+        copying.wake()
+        assert member.broker.undecided and looks and not reader.got
+        news = ((1, Piece(8, 1, FENCE, 0, False, b"b")),) if taken_over else ()
+        copying._begin = looked
+        copying.copies.found(Found(len(news), None, 0, 1, news=news))
+        copying.wake()
+        member.broker.delays.wake()
+        assert not member.broker.undecided
+        assert [payload for _, payload in reader.got] == ([] if taken_over else [b"due"])
+    finally:
+        await copying.close()
+        journal.directory.release()
+
+
+async def looked() -> None:
+    """What begins a life behind the stop."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # What a hub that was started does not know at first.
 WHOSE: Final = "who has what lasted here"
 WHO_IS_WHERE: Final = "who is connected elsewhere"
+STOOD: Final = "whether another node has taken over"  # of one that stood still
 UNKNOWN_SECONDS: Final = 60.0  # without NATS; then it says what is due as if it were alone
 
 
@@ -109,6 +110,15 @@ def heard_all(membership: Membership) -> bool:
 def wait_to_know(membership: Membership, what: str) -> None:
     membership.unknown.add(what)
     membership.broker.undecided = True
+
+
+def goes_on(membership: Membership, what: str) -> None:
+    """With what is due, as before: it stood still, and was not started."""
+    if membership.unknown == {what}:
+        membership.unknown.clear()
+        membership.broker.undecided = False
+    elif what in membership.unknown:
+        known(membership, what)
 
 
 def known(membership: Membership, what: str) -> None:
