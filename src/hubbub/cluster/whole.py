@@ -23,6 +23,7 @@ from hubbub.core.limits import (
     CLUSTER_HOLDS_BYTES,
     CLUSTER_WHOLE,
     CLUSTER_WHOLE_BYTES,
+    LINK_CHOKED,
     MIB,
 )
 from hubbub.schema import name_from_wire, name_to_wire
@@ -46,9 +47,12 @@ def asked(membership: Membership, node: Node, record: frames.Ask) -> None:
 
 
 def answer(membership: Membership, node: Node) -> None:
-    """What it has asked, if the answer before has left by now."""
-    now = membership.broker.clock.now()
-    if not node.question or node.link.choked or now < node.told_until:
+    """What it has asked, if the answer before has left by now. A link may be choked for hours, by
+    what waits for a quorum.
+    """
+    if not node.question or membership.broker.clock.now() < node.told_until:
+        return
+    if membership.engine.waiting(node.name) >= LINK_CHOKED:
         return
     question, node.question = node.question, 0
     tell(membership, node, question)
