@@ -134,3 +134,55 @@ def test_only_messages_may_be_as_long_as_they_are() -> None:
         wide = b"\xdc\x00" + bytes((data[0] & 15,)) + data[1:]  # the same in other words
         with pytest.raises(frames.Foreign, match="not so long"):
             frames.read(wide)
+
+
+def watched_at(world: World, name: str) -> set[str]:
+    """What is observed there."""
+    return set(world.members[name].broker.observers.names)
+
+
+def counting_all(world: World, name: str) -> None:
+    member = world.members.get(name) or world.add(name)
+    member.counts_all = True
+    observers = member.broker.observers
+    observers.elsewhere, observers.watched = member._elsewhere, member._watched
+
+
+def test_a_node_watches_what_clients_of_others_observe_there_and_nothing_else() -> None:
+    world = World(names=())
+    for name in "ab":
+        counting_all(world, name)
+    world.wait(2)
+    sees, seen = world.client("a", "sees"), world.client("b", "seen")
+    world.wait(1)
+    observers = world.members["a"].broker.observers
+    observers.observe(sees, f"$client/{seen.number}")
+    observers.observe(sees, "t")
+    world.wait(1)
+    counting_all(world, "c")
+    world.wait(3)
+    assert watched_at(world, "b") == watched_at(world, "c") == {"t"}
+    b, c = world.members["b"], world.members["c"]
+    assert c.nodes["b"].estate not in c.broker.observers.names["t"], "b has nobody for it"
+    observers.unobserve(sees, "t")
+    world.wait(1)
+    assert not watched_at(world, "b") and not watched_at(world, "c")
+    assert not b.hearing.refused and not c.hearing.refused
+
+
+def test_what_is_observed_no_more_is_forgotten_also_if_that_was_lost() -> None:
+    world = World(names=())
+    for name in "ab":
+        counting_all(world, name)
+    world.wait(2)
+    sees = world.client("a", "sees")
+    observers = world.members["a"].broker.observers
+    observers.observe(sees, "t")
+    world.wait(1)
+    assert watched_at(world, "b") == {"t"}
+    world.cut.update("ab")
+    observers.unobserve(sees, "t")
+    world.carry()
+    world.cut.clear()
+    world.wait(4)
+    assert not watched_at(world, "b")

@@ -47,6 +47,7 @@ from hubbub.core.limits import (
     LINK_CHOKED,
 )
 from hubbub.core.message import Run
+from hubbub.core.observing import near
 from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
 from hubbub.core.topics import CLIENT, SHARE, has_wildcard
 from hubbub.core.topics import OWN as ITS_OWN
@@ -304,7 +305,8 @@ class Membership(Hooks):
         """All that holds here."""
         clients = self.broker.clients
         here = [self._came(clients[number]) for number in self._since if number in clients]
-        watches = list(map(name_to_wire, self.broker.observers.names)) if self.counts_all else []
+        observed = self.broker.observers.names.items() if self.counts_all else ()
+        watches = [name_to_wire(name) for name, by in observed if is_watched(name, by)]
         holdings = self.holdings.all(self.directory)
         left = [(key[0], name_to_wire(key[1]), since) for key, since in self.left.items()]
         return frames.Whole(answers, self.number, here, watches, holdings, left)
@@ -599,6 +601,11 @@ class Membership(Hooks):
 
     def status(self) -> dict[str, Any]:
         return report(self)
+
+
+def is_watched(name: str, observers: dict[Session, int]) -> bool:
+    """Whether others are to say how many it reaches: a client is at one node, which says so."""
+    return not name.startswith(CLIENT) and near(observers)
 
 
 _TAKES: Final[dict[type, Callable[[Membership, Node, Any], Iterator[None] | None]]] = {

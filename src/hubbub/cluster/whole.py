@@ -191,9 +191,7 @@ def hear(membership: Membership, node: Node, record: frames.Whole) -> Iterator[N
     for protocol, wire, since in record.left:
         wills.went(membership, (protocol, name_from_wire(wire)), since)
         yield
-    for name in record.watches:
-        membership.watches(node, frames.Watch(name, True))
-        yield
+    yield from _watches(membership, node, record.watches)
     for holding in record.holdings:
         estate = membership.holds(node, holding.estate, holding.generation)
         if estate is not None:
@@ -202,6 +200,15 @@ def hear(membership: Membership, node: Node, record: frames.Whole) -> Iterator[N
     node.number_there = record.number
     if record.answers == node.asking:
         node.is_answered()
+
+
+def _watches(membership: Membership, node: Node, names: list[bytes]) -> Iterator[None]:
+    wanted, observed = dict.fromkeys(names, True), membership.broker.observers.names
+    for name in [name for name, by in observed.items() if node.estate in by]:
+        wanted.setdefault(name_to_wire(name), False)
+    for wire, on in wanted.items():
+        membership.watches(node, frames.Watch(wire, on))
+        yield
 
 
 def _estate(

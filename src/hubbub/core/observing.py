@@ -77,7 +77,7 @@ class Observers:
     def observe(self, session: Session, name: str) -> int:
         """Tell the session when `count(name)` changes; returns it as it is now."""
         observers = self.names.setdefault(name, {})
-        if self.watched is not None and not session.far and not _near(observers):
+        if self.watched is not None and not session.far and not near(observers):
             self.watched(name, True)
         if session not in observers:
             self.broker.quotas.take(SUBSCRIBED, session, size_of(name))
@@ -108,7 +108,7 @@ class Observers:
         if not observers:
             del self.names[name]
             self._dear.pop(name, None)
-        if self.watched is not None and not session.far and not _near(observers):
+        if self.watched is not None and not session.far and not near(observers):
             self.watched(name, False)
 
     def forget(self, session: Session, names: Iterable[str]) -> None:
@@ -245,6 +245,6 @@ class Observers:
             self.tell(subscription.filter, subscription.literal)
 
 
-def _near(observers: dict[Session, int]) -> bool:
+def near(observers: dict[Session, int]) -> bool:
     """Whether one of them is a client of this node."""
     return any(not session.far for session in observers)
