@@ -107,6 +107,25 @@ def test_what_waits_is_bounded_counted_and_what_is_kept_comes_later(
     assert world.kept("b", "a") == 0 and not hearing._aside_room
 
 
+def test_what_is_retained_and_found_no_room_is_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_ASIDE_BYTES", 100_000)
+    world = Crowded()
+    writer = world.client("b", "writer")
+    world.carry()
+    world.crowd.add("a")
+    for number in range(200):
+        world.publish(writer, f"x/{number}", b"x" * 1_000, retain=True)
+        world.carry()
+    world.wait(1)
+    world.crowd.clear()
+    world.wait(4)
+    assert world.retained("a") == world.retained("b") and len(world.retained("a")) == 200
+    here = world.members["a"]
+    assert not here.nodes["b"].declined and not here.hearing._aside_room
+
+
 def test_what_waited_of_a_node_that_is_gone_is_let_go() -> None:
     world = Crowded()
     reader, writer = world.client("a", "reader"), world.client("b", "writer")

@@ -59,3 +59,15 @@ def test_all_that_is_told_of_who_went_is_short_and_says_whose_it_was() -> None:
     late = world.add("c")
     world.wait(2)
     assert dict(late.left.items()) == dict(here.items())
+
+
+def test_whose_a_note_is_stays_known_when_it_is_told_by_who_does_not_say() -> None:
+    left = Departed()
+    left.note(("p", "quiet"), 5, "quiet")
+    for number in range(CLUSTER_LEFT - 1):
+        left.note(("p", f"flood-{number}"), 5, "flood")
+    for key, since in list(left.items()):  # all that holds at another node
+        left.note(key, since)
+    for number in range(CLUSTER_LEFT):
+        left.note(("p", f"more-{number}"), 5, "flood")
+    assert left.since(("p", "quiet")) and set(left._of) == {"quiet", "flood"}

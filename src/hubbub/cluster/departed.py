@@ -55,8 +55,9 @@ class Departed:
         return self._since.get(short(key), 0)
 
     def note(self, key: Key, since: int, whose: str = "") -> None:
-        """`whose`: to whom it is put down, "" = nobody knows."""
+        """`whose`: to whom it is put down, "" = nobody says: who tells all that holds does not."""
         key = short(key)
+        whose = whose or self._whose.get(key, "")
         since = max(since, self._since.get(key, 0))
         self._forget(key)
         while len(self._since) >= CLUSTER_LEFT:

@@ -202,11 +202,15 @@ class Hearing:
         return True
 
     def _declines(self, node: Node, record: frames.Record) -> None:
-        """What was kept is sent again, when there is room."""
-        if isinstance(record, frames.Kept):
+        """What was kept is sent again, when there is room; what is retained is told again."""
+        if not isinstance(record, frames.Said):
             node.declined = True
             return
-        self.broker.metrics.drop(SLOW, record.count if isinstance(record, frames.Said) else 1)
+        if record.retain:
+            node.declined = True
+        if record.again:
+            return
+        self.broker.metrics.drop(SLOW, record.count)
         text = f"the disk is too slow for what node {node.name!r} says: messages are dropped"
         self.warn("aside", text)
 
