@@ -16,7 +16,7 @@ import pytest
 
 from hubbub.cluster import frames
 from hubbub.cluster.hearing import REASONS
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_RUN
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_FRAME_BYTES, CLUSTER_RUN
 from tests.cluster.test_keeping import Keepers
 from tests.cluster.world import World
 
@@ -158,3 +158,64 @@ def test_what_strangers_say_is_not_remembered_word_for_word() -> None:
         beat = frames.piece(frames.Beat("1", now + (1_000 + number) * 1_000_000))
         member.hear(frames.frame(f"x{number}", 1, 0, 0, beat))
     assert 0 < len(member.hearing.refused) <= REASONS
+
+
+def of_parts(payload: bytes) -> frames.Said:
+    return frames.Said(0, "p", b"w", b"x", b"", 0, False, False, payload, 1, [], 0, "", False)
+
+
+def with_records(length: int) -> bytes:
+    """A payload that is the end of every connection wherever a frame begins, if read from there."""
+    data = frames.piece(of_parts(b"A" * length))[4:]
+    begins, payload = data.index(b"AAAA"), bytearray(length)
+    for at in range(CLUSTER_FRAME_BYTES, begins + length - 100, CLUSTER_FRAME_BYTES):
+        record = b"\x93\x09\xa3bye\xc6"  # Shut, and one thing more: all that is left
+        record += (len(data) - at - len(record) - 4).to_bytes(4, "big")
+        payload[at - begins : at - begins + len(record)] = record
+        assert frames.read(record + bytes(len(data) - at - len(record))) == frames.Shut("bye")
+    return bytes(payload)
+
+
+@pytest.mark.parametrize("lost", [(1,), (0,), (0, 1), (2,)])
+def test_the_rest_of_a_message_of_which_a_part_was_lost_is_no_record(lost: tuple[int]) -> None:
+    """A client may have put one into its message, where the next frame begins."""
+    world = World(names=("a", "b"))
+    world.meet()
+    here, there = world.members["a"], world.members["b"]
+    reader = world.client("a", "reader")
+    reader.wish("x")
+    world.carry()
+    ended: list[str | None] = []
+    here.shut = ended.append
+    payload = with_records(4 * CLUSTER_FRAME_BYTES)
+    there.nodes["a"].tell(of_parts(payload))
+    world.tick()
+    line = world.lines("b").lines["a"]
+    assert len(line) == 5
+    for at in reversed(lost):
+        del line[at]
+    world.carry()
+    assert not ended and not reader.got and here.hearing.lost == len(lost)
+    there.nodes["a"].tell(of_parts(payload))
+    world.carry()
+    assert reader.got == [("x", payload)], "what comes whole is heard again"
+    assert not here.hearing.refused
+
+
+def test_what_comes_of_a_message_after_its_node_was_met_anew_is_no_record() -> None:
+    world = World(names=("a", "b"))
+    world.meet()
+    here, there = world.members["a"], world.members["b"]
+    ended: list[str | None] = []
+    here.shut = ended.append
+    there.nodes["a"].tell(of_parts(with_records(4 * CLUSTER_FRAME_BYTES)))
+    world.tick()
+    line = world.lines("b").lines["a"]
+    here.hear(line.popleft())
+    here.forget(here.nodes["b"], "the test says so")
+    beat = frames.piece(frames.Beat("0", world.clock.stamp()))
+    here.hear(frames.frame("b", there.boot, 0, 0, beat))
+    world.carry()
+    assert "b" in here.nodes and not ended
+    world.wait(3)
+    assert here.nodes["b"].number_there and not here.nodes["b"].asking

@@ -257,6 +257,8 @@ class Hearing:
                 return
             node = self._from(frame, came)
             if node is not None:
+                if frame.life and not isinstance(next(iter(frame.records), None), frames.Part):
+                    node.torn = False  # parts come one by one, in frames of their own
                 yield from self._said_by(node, frame.records)
         except frames.Foreign as error:
             self.refuse(str(error))

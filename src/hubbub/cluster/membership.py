@@ -555,9 +555,13 @@ class Membership(Hooks):
         self.shut(record.text)
 
     def _part(self, node: Node, record: frames.Part) -> Iterator[None] | None:
+        if node.torn:
+            node.torn = not record.last
+            return None
         node.parts += record.data
         if len(node.parts) > CLUSTER_RECORD_BYTES:
             node.parts.clear()
+            node.torn = not record.last
             raise frames.Foreign(f"a record of more than {CLUSTER_RECORD_BYTES} bytes")
         if record.last:
             data = bytes(node.parts)

@@ -201,8 +201,8 @@ class Node:
     that it is still to be told. `receipts`: of which estates, and what origins, it is to be told
     how far this node has what it kept; `declined`: there was no room for something; `missed`:
     retained messages of it came too early. `parts` of a record have come, and `more` of all that
-    holds there; `question`: what it has asked and was not told, `told_until`: what it was is on its
-    way (monotonic seconds).
+    holds there; `torn`: what comes may be the rest of a record whose beginning did not; `question`:
+    what it has asked and was not told, `told_until`: what it was is on its way (monotonic seconds).
     """
 
     def __init__(
@@ -231,6 +231,7 @@ class Node:
         self.counts: dict[str, int] = {}
         self.parts = bytearray()
         self.more: list[frames.Whole] = []
+        self.torn = False
         self.question = 0
         self.told_until = 0.0
         self._beats = self._pause = 1
@@ -284,7 +285,10 @@ class Node:
         self._beats = self._pause = 1
 
     def lost(self) -> None:
-        """Frames of it are: what they had parts of is not there."""
+        """Frames of it are: what they had parts of is not there. The rest of that would be read as
+        a record of its own, which a client could have put into a message.
+        """
+        self.torn = True
         self.parts.clear()
         self.more.clear()
 
