@@ -139,6 +139,7 @@ def test_what_waited_of_a_node_that_is_gone_is_let_go() -> None:
     world.crowd.clear()
     world.wait(1)
     assert not reader.got and not here.hearing._aside and not here.hearing._aside_room
+    assert here.broker.metrics.dropped["the disk is too slow for other nodes"] == 1
 
 
 def test_a_message_in_parts_waits_too() -> None:

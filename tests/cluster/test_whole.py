@@ -63,6 +63,19 @@ def test_a_part_that_is_missing_makes_none_of_it_known() -> None:
     assert len(node.clients) == 1
 
 
+def test_a_part_that_is_refused_has_all_of_it_asked_for_again() -> None:
+    world = World(names=("a", "b"))
+    world.meet()
+    here, node = world.members["b"], world.members["b"].nodes["a"]
+    empty = frames.Whole(0, node.number_there, [], [], [])
+    list(here.hearing.safely_take(node, frames.More(1, 3, empty)))
+    list(here.hearing.safely_take(node, frames.Part(True, b"no record")))
+    assert here.hearing.refused
+    node.asking = 99
+    world.wait(2)
+    assert not node.asking
+
+
 def test_what_others_do_not_take_is_said_without_long_names_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -228,8 +228,10 @@ class Hearing:
             aside.going = self._said_by(node, (record,), waited=True)
         over = True
         try:
-            there = self.membership.nodes.get(name) is node
-            over = not there or next(aside.going, DONE) is DONE
+            if self.membership.nodes.get(name) is node:
+                over = next(aside.going, DONE) is DONE
+            else:  # it is gone
+                self._declines(node, record)
         finally:
             if over:
                 aside.going = None
@@ -297,6 +299,7 @@ class Hearing:
                 yield from pieces
             yield
         except frames.Foreign as error:
+            node.more.clear()  # it may have been one of those: they are asked for again
             self.refuse(str(error))
         except Exception as error:  # of a shape that no node sends
             text = f"{type(error).__name__}: {error}"[:100]
