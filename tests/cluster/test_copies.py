@@ -412,3 +412,28 @@ def test_whenever_a_node_is_killed_its_disk_has_all_but_the_newest_piece(seed: i
     assert landed(world.log.held.values(), 1) == upto - 1, "and it would know an older one"
     assert landed([Piece(1, 1, LOG, 7, False, b"")], 1) == 7, "nothing else is there"
     assert landed([Piece(1, 1, LOG, 7, True, b""), Piece(2, 1, LOG, 9, False, b"")], 1) == 0
+
+
+def test_servers_that_refuse_at_once_are_not_asked_without_a_pause() -> None:
+    """A stream without a leader: each piece comes back at once, and how far it is is known."""
+    world = World()
+    world.begin()
+    world.go_on()
+    world.copies.take(1, 2, b"group")
+    asked = sent = 0
+    for step in range(1_000):
+        world.now += 0.01
+        if step % 25 == 0:
+            world.copies.wake()
+        for piece, _ in world.log.said:
+            sent += 1
+            world.copies.refused(piece.life, piece.number)
+        world.log.said.clear()
+        if world.log.looks:
+            asked += world.log.looks
+            world.log.looks = 0
+            world.copies.found(world.log.found())
+    assert 20 <= asked <= 60 and 20 <= sent <= 60, "ten seconds"
+    world.go_on()
+    world.go_on()
+    assert world.copies.safe(2) == 2

@@ -35,6 +35,7 @@ STATE: Final = "state"  # a checkpoint: the fold of all rows up to `upto`
 # stream was then.
 FENCE: Final = "fence"
 KINDS: Final = (LOG, STATE, FENCE)
+AGAIN: Final = 0.2  # seconds at least between two questions because a piece was refused
 TURN: Final = 4  # pieces of the log for each one of a checkpoint, where both wait
 
 
@@ -145,8 +146,8 @@ class Copies:
         self._floor = 0
         self._number = 0
         self._base = 0  # the number in the stream of the last piece that is stored
-        self._flows = False
-        self._asked = self._glanced = 0.0
+        self._flows = self._declined = False
+        self._asked, self._glanced = -AGAIN, 0.0
         self._heard = 0.0
         self._since = 0.0
         self._gathers_until = 0.0
@@ -226,6 +227,7 @@ class Copies:
         self._before = 0, 0, b""
         self.active, self.ready = True, False
         self._base, self._gaps, self._flying = found.at, found.gaps, None
+        self._declined = False
         self._places.clear()
         self._group_at = self._state_at = self._kept_from = self._first = 0
         while self._open and self._open[0][1] <= landed:
@@ -351,6 +353,12 @@ class Copies:
         """That piece was not taken, or it is not known whether it was."""
         piece = self._flying
         if self._flows and piece is not None and (life, number) == (piece.life, piece.number):
+            self._flows, self._declined = False, True
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        """At once; but servers without a leader refuse each piece at once, too, and for hours."""
+        if self.life and self._declined and self._now() - self._asked >= AGAIN:
             self._ask()
 
     def broken(self) -> None:
@@ -363,7 +371,7 @@ class Copies:
             self._ask()
 
     def _ask(self) -> None:
-        self._flows = False
+        self._flows = self._declined = False
         self._asked = self._now()
         self.stream.look(self._base)
 
@@ -423,6 +431,7 @@ class Copies:
         too, and so hears of a fence.
         """
         now = self._now()
+        self._ask_again()
         if self.life and now - max(self._heard, self._asked) > CLUSTER_COPY_SECONDS:
             self._ask()
         elif self.life and now - max(self._glanced, self._asked) > CLUSTER_COPY_SECONDS:
