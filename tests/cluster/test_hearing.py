@@ -264,6 +264,15 @@ def test_a_frame_of_hours_of_work_is_refused_and_one_of_seconds_keeps_nobody_wai
         frames.opened(b"HBC" + bytes(4 * CLUSTER_FRAME_BYTES))
 
 
+def test_messages_that_were_kept_are_work_as_live_ones_are() -> None:
+    world = Busy()
+    much = CLUSTER_FRAME_MESSAGES // CLUSTER_RUN
+    kept = [frames.Kept("a", "b", one + 1, one, run(CLUSTER_RUN)) for one in range(much + 1)]
+    world.say(*kept)
+    (reason,) = world.here.hearing.refused
+    assert reason.startswith("a frame of") and "messages" in reason
+
+
 def test_frames_with_nothing_in_them_take_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 100_000)
     world = Busy()

@@ -399,7 +399,9 @@ Record = (
 )  # fmt: skip
 
 # Kinds of records that may be as long as a message, and of those what others know of.
-LONG: Final = frozenset({7, 13, 31, 40, 42})
+LONG: Final = frozenset(
+    kind.__struct_config__.tag for kind in (Said, Kept, Lent, Permits, Answer)
+)  # fmt: skip
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final = msgspec.msgpack.Decoder[Record](Record)

@@ -50,17 +50,23 @@ REASONS: Final = 100  # that are remembered; with names in them there are any nu
 log = logging.getLogger("hubbub.cluster")
 
 
-def size_of(record: frames.Record) -> int:
-    """What a record takes that waits."""
+def said_in(record: frames.Record) -> frames.Said | None:
+    """The messages of a record, live ones or one that was kept."""
     said = record.said if isinstance(record, frames.Kept) else record
-    assert isinstance(said, frames.Said)
+    return said if isinstance(said, frames.Said) else None
+
+
+def size_of(record: frames.Record) -> int:
+    """What a record of messages takes that waits."""
+    said = said_in(record)
+    assert said is not None
     rests = sum(len(rest.payload) + len(rest.properties) + WEIGHT for rest in said.rests)
     return len(said.payloads) + rests + WEIGHT
 
 
 def _check_work(records: Iterable[frames.Record]) -> None:
     """What one frame says is no work for hours."""
-    count = sum(record.count for record in records if isinstance(record, frames.Said))
+    count = sum(said.count for record in records if (said := said_in(record)) is not None)
     if count > CLUSTER_FRAME_MESSAGES:
         raise frames.Foreign(f"a frame of {count} messages, {CLUSTER_FRAME_MESSAGES} may be")
 

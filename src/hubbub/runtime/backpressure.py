@@ -84,7 +84,7 @@ class Backpressure:
         journal = self.journal
         if journal is None:
             return
-        congested = self._disk_is_behind(journal) or self._waiting_bytes(journal) > CONGESTED_BYTES
+        congested = self._waiting_bytes(journal) > CONGESTED_BYTES or journal.waits_for_room()
         if congested and not self.congested:
             self._tell(journal)
         self._turn.congested = journal.behind = congested
