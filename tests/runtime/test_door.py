@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from hubbub.core.metrics import Metrics
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime import door
 from hubbub.runtime.door import HTTP, LATE, OTHER, SHORT, Door, OwnTime, Place, Turn
+from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import Node
 from hubbub.runtime.strangers import Stranger
 from hubbub.web.app import Application
@@ -185,6 +187,31 @@ async def test_all_are_answered_however_many(tmp_path: Path, said: bytes, times:
         answers = sum(await asyncio.gather(*flood), [])
         assert len(answers) == 60 * times and {one.split()[1] for one in answers} == {b"401"}
         assert node.broker.metrics.slowed[LATE] > 0 and not len(node.door)
+
+
+def test_the_loop_sleeps_until_the_next_may_be_heard() -> None:
+    """Also where that is less than it can wait: it would look in each of its turns instead."""
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return time.perf_counter()
+
+    async def stand_in_line() -> int:
+        at_the_door, heard, waits = Door(Metrics(), clock), asyncio.Event(), 0
+        stranger = Stranger(Visitor(), "a", 0.0)
+        for _ in range(200):
+            at_the_door.charge(stranger, 0.0001)
+            if not at_the_door.open_to(Turn(heard.set), A):
+                waits += 1
+                await heard.wait()
+                heard.clear()
+        return waits
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        waits = runner.run(stand_in_line())
+    assert waits > 20 and looks < 4 * 200
 
 
 @pytest.mark.pure

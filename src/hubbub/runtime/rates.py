@@ -32,6 +32,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.limits import GONE_MOST
 from hubbub.core.metrics import Metrics
 from hubbub.runtime.binding import hung_up, unheard
+from hubbub.runtime.loop import SHORTEST
 from hubbub.runtime.waiting import Conversing
 
 PART_LEAST: Final = 64  # bytes: what is heard at once of who may send ten messages a second
@@ -338,7 +339,7 @@ class Rates:
             if len(bucket.line) <= GONE_MOST:
                 return
 
-    def _come_back(self, bucket: Bucket, now: float, least: float = 0.0) -> None:
+    def _come_back(self, bucket: Bucket, now: float, least: float = SHORTEST) -> None:
         wait = max(bucket.paid() - now, least)
         bucket.serving = asyncio.get_running_loop().call_later(wait, self._serve, bucket)
 
@@ -368,7 +369,7 @@ class Rates:
                 bucket.floor = toll
                 break
         if bucket.line and bucket.serving is None:
-            least = FLOOR_SECONDS if bucket.floor is not None else 0.0
+            least = FLOOR_SECONDS if bucket.floor is not None else SHORTEST
             self._come_back(bucket, self.clock.now(), least)
 
 
