@@ -1,7 +1,7 @@
 """What SMQ costs the hub: messages, fan-out, idle connections, and one observer of many clients.
 
 `python -m benchmarks.smq` starts the hub on a free port of the loopback, once without a journal
-and once as it comes, loads it with `smq_load.c`, and prints medians. It measures and never
+and once as it comes, loads it with `fanout.c`, and prints medians. It measures and never
 judges: no test calls it. docs/benchmarks.md says how to read the result.
 """
 
@@ -189,7 +189,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(chosen: argparse.Namespace, folder: Path) -> None:
-    load = built("smq_load")
+    load = built("fanout")
     count = 1000 if chosen.quick else IDLE
     with ExitStack() as stack:
         memory = stack.enter_context(hubbub(MEMORY, folder / "none", "journal.record=none"))

@@ -1,7 +1,6 @@
 """TLS on the same port as everything else: real clients, and what is refused.
 
-The hubs are in this process, once on uvloop and once on asyncio's own loop: both make their TLS by
-classes that are documented in neither.
+The hubs are in this process, once on uvloop and once on asyncio's own loop.
 """
 
 from __future__ import annotations
@@ -214,7 +213,7 @@ def test_handshakes_that_come_to_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.handshake.TLS_SECONDS", 0.5)
+    monkeypatch.setattr("hubbub.runtime.tls.TLS_SECONDS", 0.5)
 
     async def main() -> None:
         async with serving(tls=Tls(certificate=server)) as hub:

@@ -28,7 +28,6 @@ TOKEN_BYTES: Final = 8 * KIB  # of a JWT: with the longest signature and 200 lin
 TOKEN_LINES: Final = 200  # of permissions in one; each name that its user says is held against them
 TOKEN_KEYS: Final = 100  # of who signs them: a token without a key's name is tried with all
 TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
-TLS_CLOSE_SECONDS: Final = 2.0  # for the peer's last word; many just vanish
 
 # A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait. What grows after
 # that is what the client itself asks for: over LINK_PAUSED nothing more is read from it. LINK_BYTES

@@ -3,10 +3,9 @@
 glibc takes large blocks from the machine and gives them back when they are freed, but raises the
 size from which it does so whenever one is freed, up to 32 MiB; what is smaller lies in a heap whose
 end has to be free. So a hub that once held 500 MiB of half messages kept 370 of them. A fixed size
-ends that (mallopt(3)). It is that of the buffer which the loop's TLS has for each connection: in
-the heap that took 26 KiB of memory, of which it uses five. What a thousand strangers had lies below
-something that stays: when many of them have gone the heap is looked through once (malloc_trim(3)),
-which took a hub from 96 to 56 MiB in 8 ms. An embedded hub leaves the allocator to its program.
+ends that (mallopt(3)). What a thousand strangers had lies below something that stays: when many of
+them have gone the heap is looked through once (malloc_trim(3)), which took a hub from 96 to 56 MiB
+in 8 ms. An embedded hub leaves the allocator to its program.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Final
 
+from hubbub.wire.bytes import CHUNK
+
 LOOK_SECONDS: Final = 5.0  # from one look at how many have gone to the next
 MANY: Final = 500  # that went meanwhile: a flood, or a network that is away
-APART: Final = 256 << 10  # and `wire.bytes.CHUNK`, which is more
 _TRIM_THRESHOLD: Final = -1  # M_TRIM_THRESHOLD
 _MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD
 _TOP_BYTES: Final = 16 << 20  # free at the end of the heap: else each large read would be two calls
 
 
 def give_back() -> None:
-    """Blocks of APART bytes go back when they are freed. No effect without glibc."""
+    """Blocks of CHUNK bytes go back when they are freed. No effect without glibc."""
     mallopt = _function("mallopt")
     if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, APART)
+        mallopt(_MMAP_THRESHOLD, CHUNK)
         mallopt(_TRIM_THRESHOLD, _TOP_BYTES)
 
 

@@ -9,9 +9,6 @@ no more than FAREWELLS, for which `descriptors` keeps some. Called by the listen
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import socket
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -23,7 +20,6 @@ from hubbub.wire.websocket import Frames
 class Ended(Protocol):
     """A socket of the listener's."""
 
-    secure: bool
     transport: asyncio.Transport | None
     link: Link | None
     frames: Frames | None
@@ -35,14 +31,14 @@ def leave(sock: Ended, leaving: Leaving) -> None:
     """End it, after what was written.
 
     A peer that left in order needs no more, unless it is to answer a Close frame (RFC 6455, 7.1.1);
-    TLS does as much by itself, and what is long has a time of its own.
+    what is long has a time of its own.
     """
     transport, link = sock.transport, sock.link
     if transport is None or link is None:
         return
     few = transport.get_write_buffer_size() <= SEND_BUFFER
     answers = sock.frames is not None and not sock.frames.closed
-    if sock.secure or not ((link.reason or answers) and few and leaving.open):
+    if not ((link.reason or answers) and few and leaving.open):
         transport.close()
         return
     Farewell(transport, leaving)
@@ -78,51 +74,6 @@ class Leaving:
         self.open = False
         for transport in [*self.transports, *others]:
             transport.abort()
-
-
-def tell(transport: asyncio.Transport, leaving: Leaving, alert: bytes) -> None:
-    """Say the last words of a handshake, past a transport that is about to reset the connection."""
-    if not leaving.open:
-        return
-    with contextlib.suppress(OSError):
-        twin = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        try:
-            twin.setblocking(False)
-            twin.send(alert)
-            twin.shutdown(socket.SHUT_WR)
-        except OSError:
-            twin.close()
-            raise
-        Twin(twin, leaving)
-
-
-class Twin:
-    """A second handle of a socket: while it is open the connection is."""
-
-    def __init__(self, twin: socket.socket, leaving: Leaving) -> None:
-        self._socket = twin
-        self._leaving = leaving
-        self._loop = asyncio.get_running_loop()
-        leaving.add(self)
-        self._loop.add_reader(twin, self._read)
-        self._timer = self._loop.call_later(LINGER_SECONDS, self.abort)
-
-    def _read(self) -> None:
-        """Discarded, until the peer closes."""
-        try:
-            if self._socket.recv(1 << 16):
-                return
-        except BlockingIOError:
-            return
-        except OSError:
-            pass
-        self.abort()
-
-    def abort(self) -> None:
-        self._timer.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
-        self._leaving.discard(self)
 
 
 class Farewell(asyncio.Protocol):

@@ -21,7 +21,6 @@ import logging
 import ssl
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import cast
 
 from hubbub.auth import certificates
@@ -32,12 +31,12 @@ from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import HANDSHAKES
 from hubbub.core.log import DISK, LEVELS
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
-from hubbub.runtime.farewell import tell
 from hubbub.runtime.guests import Adopt, Dismiss, Guests, Visit
-from hubbub.runtime.handshake import feed, reason_of, tls_protocol
+from hubbub.runtime.handshake import reason_of
 from hubbub.runtime.newcomers import Newcomers
 from hubbub.runtime.socket import Host, Socket
 from hubbub.runtime.strangers import MINUTE, Stranger
+from hubbub.runtime.tls import Secured
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
@@ -191,7 +190,6 @@ class Listener:
         stranger: Stranger | None = None, peer: tuple[str, int] = ("", 0), source: str = "",
     ) -> None:  # fmt: skip
         """Begin TLS on a connection of `peer` whose first bytes were `data`."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         inner = Socket(self, secure=True)
         (inner.host, inner.port), inner.source = peer, source
         inner.stranger = stranger
@@ -200,10 +198,9 @@ class Listener:
         if len(self.handshakes) >= HANDSHAKES:
             self._make_room()
 
-        def shaken(done: asyncio.Future[None]) -> None:
-            self.handshakes.pop(transport, None)
-            error = done.exception() if not done.cancelled() else None
-            if not inner.made:
+        def shaken(error: BaseException | None) -> None:
+            self.handshakes.pop(transport, None)  # or it went for another one
+            if error is not None:
                 self._not_shaken(peer, error)
                 inner.settle()
                 self.departed(source)
@@ -211,11 +208,5 @@ class Listener:
                 inner.stranger.visitor = inner
 
         self.handshakes[transport] = source_of(peer[0])
-        done.add_done_callback(shaken)
-        protocol = tls_protocol(
-            cast(asyncio.Protocol, inner), context, done,
-            partial(tell, transport, self.hub.leaving),
-        )
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        feed(protocol, data)
+        inside = cast(asyncio.Protocol, inner)
+        Secured(transport, context, inside, self.hub.leaving, shaken).begin(data)

@@ -538,7 +538,7 @@ class Socket(Arriving):
         self._recognise(data)
 
     def _begin_tls(self, data: bytes) -> None:
-        """Step aside for the loop's TLS; another socket of ours begins young inside it."""
+        """Step aside for TLS; another socket of ours begins young inside it."""
         if self.listener.tls is None:
             raise ProtocolError("TLS, but this listener has no tls.certificate", REFUSED)
         if self.unwelcome:  # nothing can be said yet, and a handshake costs more than all else

@@ -1,20 +1,23 @@
-/* A closed-loop load generator of SMQ over raw sockets: it checks every delivery of one publisher.
+/* A closed-loop load generator: one publisher, many readers, each over raw sockets in the protocol
+ * that is asked for; it checks every delivery.
  *
  *     publisher ── load/PID ── hub (--pid N) ──┬── subscriber 0
- *                                              ├── subscriber 1
+ *     (--from)                                 ├── subscriber 1   (--to)
  *                                              └── ...
  *
  * The publisher keeps at most --window messages out: one is out until every subscriber has it.
- * --batch messages leave in one write.
+ * --batch messages leave in one write. All frames are equally long:
  *
- *     frame     | size u16 | 8 | tid u32 | etid u32 | 0 u32 | sequence u64 | filling |
+ *     SMQ       | size u16 | 8 | tid u32 | etid u32 | 0 u32 | sequence u64 | filling |
+ *     MQTT      | 0x30 | length, 1 to 3 bytes | topic, 2 + n |  sequence u64 | filling |
+ *     WebSocket | 0x82 | length, 1, 3 or 9 bytes | any part of a stream of MQTT |
  *
  * A subscriber knows the next sequence, so a message that is lost, comes twice or out of order is
  * counted as wrong. The hub's CPU time (all its threads) is read from its process clock, after a
  * warm-up. One thread, epoll, one line of JSON on stdout.
  *
  * Exit code: 0 all is well; 1 a delivery was wrong or the hub stalled; 2 it could not start.
- * Build: cc -O2 -Wall -o smq_load smq_load.c. Called by smq.py.
+ * Build: cc -O2 -Wall -o fanout fanout.c. Called by smq.py and crossing.py.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -33,31 +36,51 @@
 #include <unistd.h>
 
 enum {
-    HEAD = 15,                /* of a Publish frame */
+    HEAD = 15,                /* of a Publish frame of SMQ */
     PAYLOAD_MAX = 32 * 1024,
     INPUT = 256 * 1024,       /* bytes of one recv */
     STALL_SECONDS = 10,
-    CONNECT = 2, SUBSCRIBE = 4, CREATE = 6, PUBLISH = 8,
+    CONNECT = 2, SUBSCRIBE = 4, CREATE = 6, PUBLISH = 8,  /* of SMQ */
+    SMQ = 0, MQTT = 1, WEBSOCKET = 2,                     /* what may be spoken; MQTT in the last */
 };
 
 static const char REQUEST[] = "GET / HTTP/1.0\r\nHost: localhost\r\nSimpleMQ: 1\r\n\r\n";
 
-static struct { int port, pid, subscribers, window, batch, payload; double seconds, warm_up; } want = {
+static const char UPGRADE[] =
+    "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Protocol: mqtt\r\n\r\n";
+
+static struct {
+    int port, pid, from, to, subscribers, window, batch, payload;
+    double seconds, warm_up;
+} want = {
     .port = 8080, .subscribers = 1, .window = 1, .batch = 1, .payload = 64, .seconds = 1, .warm_up = 0.2,
 };
 
-struct subscriber { int fd; uint8_t in[INPUT]; size_t used; uint64_t next; };
+struct subscriber {
+    int fd;
+    uint8_t in[2 * INPUT];
+    size_t used;
+    uint64_t next;
+    uint8_t head[10];          /* of a WebSocket frame that has begun, and what is left of its payload */
+    size_t head_used, left;
+};
+
+/* How long a message is, and where its payload begins. */
+struct shape { size_t size, head; };
 
 static struct subscriber *subscribers;
 static int publisher, poller;
 static uint8_t *out;                       /* one batch of frames; sequences are filled in */
-static size_t frame_size, out_at, out_end;
+static struct shape sending, receiving;
+static size_t out_at, out_end;
 static uint64_t sent, delivered, wrong;
 static bool blocked;
 
 static void die(const char *what)
 {
-    fprintf(stderr, "smq_load: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
+    fprintf(stderr, "fanout: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
     exit(2);
 }
 
@@ -105,26 +128,49 @@ static void publish(void)
 {
     while (!blocked && room()) {
         int count = room() < (uint64_t)want.batch ? (int)room() : want.batch;
-        for (int i = 0; i < count; i++, sent++) memcpy(out + i * frame_size + HEAD, &sent, 8);
+        for (int i = 0; i < count; i++, sent++) memcpy(out + i * sending.size + sending.head, &sent, 8);
         out_at = 0;
-        out_end = count * frame_size;
+        out_end = count * sending.size;
         flush();
     }
 }
 
 /* Receiving */
 
+/* What WebSocket frames hold, behind what there is; the frames of a server are not masked. */
+static void unframe(struct subscriber *s, const uint8_t *raw, size_t n)
+{
+    while (n) {
+        if (s->left) {
+            size_t some = n < s->left ? n : s->left;
+            memcpy(s->in + s->used, raw, some);
+            s->used += some, s->left -= some, raw += some, n -= some;
+            continue;
+        }
+        s->head[s->head_used++] = *raw++, n--;
+        size_t size = s->head_used < 2 ? 2 : s->head[1] < 126 ? 2 : s->head[1] == 126 ? 4 : 10;
+        if (s->head_used < 2 || s->head_used < size) continue;
+        if (s->head[0] != 0x82) wrong++;
+        for (size_t i = size == 2 ? 1 : 2; i < size; i++) s->left = s->left << 8 | s->head[i];
+        s->head_used = 0;
+    }
+}
+
 static void receive(struct subscriber *s)
 {
-    ssize_t n = recv(s->fd, s->in + s->used, INPUT - s->used, 0);
+    static uint8_t raw[INPUT];
+    uint8_t *place = want.to == WEBSOCKET ? raw : s->in + s->used;
+    ssize_t n = recv(s->fd, place, INPUT, 0);
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) die("the hub closed a connection");
-    s->used += n;
+    if (want.to == WEBSOCKET) unframe(s, raw, n);
+    else s->used += n;
     size_t at = 0;
-    for (; s->used - at >= frame_size; at += frame_size) {
+    for (; s->used - at >= receiving.size; at += receiving.size) {
         uint64_t sequence;
-        memcpy(&sequence, s->in + at + HEAD, 8);
-        if (s->in[at + 2] != PUBLISH || sequence != s->next++) wrong++;
+        memcpy(&sequence, s->in + at + receiving.head, 8);
+        bool publish = want.to == SMQ ? s->in[at + 2] == PUBLISH : s->in[at] == 0x30;
+        if (!publish || sequence != s->next++) wrong++;
         delivered++;
     }
     memmove(s->in, s->in + at, s->used -= at);
@@ -152,17 +198,24 @@ static void say(int fd, uint8_t type, const char *body, uint8_t size)
     if (send(fd, frame, size + 3, MSG_NOSIGNAL) != size + 3) die("send");
 }
 
-/* Connect and ask for the topic; return the socket. */
-static int enter(char role, int number, uint8_t ask, uint32_t *tid, uint32_t *etid)
+/* Connect to the hub. */
+static int dial(void)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(want.port) };
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     struct timeval patience = { STALL_SECONDS, 0 };
-    char body[64], topic[40];
     int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) die("connect");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    return fd;
+}
+
+/* Be let in by SMQ and ask for the topic; return the socket. */
+static int enter(char role, int number, uint8_t request, uint32_t *tid, uint32_t *etid)
+{
+    char body[64], topic[40];
+    int fd = dial();
     if (send(fd, REQUEST, sizeof REQUEST - 1, MSG_NOSIGNAL) < 0) die("send");
     answer(fd, 1, 4);
     int length = sprintf(body + 2, "load-%d-%c%d", getpid(), role, number);
@@ -171,8 +224,51 @@ static int enter(char role, int number, uint8_t ask, uint32_t *tid, uint32_t *et
     body[2 + length] = 0;
     say(fd, CONNECT, body, 3 + length);
     *etid = answer(fd, 3, 4);
-    say(fd, ask, topic, sprintf(topic, "load/%d", getpid()));
-    *tid = answer(fd, ask + 1, 4);
+    say(fd, request, topic, sprintf(topic, "load/%d", getpid()));
+    *tid = answer(fd, request + 1, 4);
+    return fd;
+}
+
+/* Send a packet of MQTT, in a WebSocket frame if that is spoken; its answer has that size. */
+static void ask(int fd, const uint8_t *packet, uint8_t size, bool framed, uint8_t type, int length)
+{
+    uint8_t frame[128] = { 0x82, 0x80 | size }, got[64];  /* with a mask of zeros */
+    memcpy(frame + 6, packet, size);
+    const uint8_t *said = framed ? frame : packet;
+    if (send(fd, said, size + (framed ? 6 : 0), MSG_NOSIGNAL) < 0) die("send");
+    errno = 0;
+    length += framed ? 2 : 0;
+    if (recv(fd, got, length, MSG_WAITALL) != length) die("no answer");
+    if (got[framed ? 2 : 0] != type || got[length - 1] > 2) die("refused");
+}
+
+static void upgrade(int fd)
+{
+    char got[4096];
+    size_t used = 0;
+    if (send(fd, UPGRADE, sizeof UPGRADE - 1, MSG_NOSIGNAL) < 0) die("send");
+    while (used < sizeof got - 1 && !(used > 3 && !memcmp(got + used - 4, "\r\n\r\n", 4)))
+        if (recv(fd, got + used++, 1, 0) != 1) die("no answer");
+    if (strncmp(got, "HTTP/1.1 101", 12)) die("refused");
+}
+
+/* Be let in by MQTT, and subscribe if it is a reader; return the socket. */
+static int enter_mqtt(char role, int number, bool framed)
+{
+    uint8_t packet[64] = { 0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 0 };
+    int fd = dial(), length;
+    if (framed) upgrade(fd);
+    length = snprintf((char *)packet + 14, 40, "load-%d-%c%d", getpid(), role, number);
+    packet[13] = length;
+    packet[1] = 12 + length;
+    ask(fd, packet, 14 + length, framed, 0x20, 4);
+    if (role == 'p') return fd;
+    memcpy(packet, (uint8_t[]){ 0x82, 0, 0, 1, 0, 0 }, 6);
+    length = snprintf((char *)packet + 6, 40, "load/%d", getpid());
+    packet[5] = length;
+    packet[6 + length] = 0;
+    packet[1] = 5 + length;
+    ask(fd, packet, 7 + length, framed, 0x90, 5);
     return fd;
 }
 
@@ -183,34 +279,58 @@ static void watch(int fd, void *who)
     if (epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event)) die("epoll");
 }
 
+/* The frame of one message, without its sequence; how long it is, and where its payload begins. */
+static struct shape message(uint8_t *p, int protocol, uint32_t tid, uint32_t etid)
+{
+    if (protocol == SMQ) {
+        uint32_t numbers[] = { htonl(tid), htonl(etid), 0 };
+        size_t size = HEAD + want.payload;
+        memcpy(p, (uint8_t[]){ size >> 8, size, PUBLISH }, 3);
+        memcpy(p + 3, numbers, sizeof numbers);
+        return (struct shape){ size, HEAD };
+    }
+    char topic[40];
+    uint8_t *begin = p;
+    int length = sprintf(topic, "load/%d", getpid());
+    *p++ = 0x30;
+    for (size_t left = 2 + length + want.payload; ; left >>= 7) {
+        *p++ = (left & 127) | (left > 127 ? 128 : 0);
+        if (left < 128) break;
+    }
+    *p++ = 0;
+    *p++ = length;
+    p = mempcpy(p, topic, length);
+    return (struct shape){ p - begin + want.payload, p - begin };
+}
+
 static void connect_all(void)
 {
-    uint32_t tid, etid;
+    uint32_t tid = 0, etid = 0;
+    uint8_t like[64 + PAYLOAD_MAX];
     poller = epoll_create1(0);
     subscribers = calloc(want.subscribers, sizeof *subscribers);
-    frame_size = HEAD + want.payload;
-    out = malloc(want.batch * frame_size);
-    if (!subscribers || !out || poller < 0) die("memory");
-    for (int i = 0; i < want.subscribers; i++)
-        watch(subscribers[i].fd = enter('s', i, SUBSCRIBE, &tid, &etid), &subscribers[i]);
-    watch(publisher = enter('p', 0, CREATE, &tid, &etid), NULL);
-    memset(out, 'x', want.batch * frame_size);
-    for (int i = 0; i < want.batch; i++) {
-        uint8_t *p = out + i * frame_size;
-        uint32_t numbers[] = { htonl(tid), htonl(etid), 0 };
-        p[0] = frame_size >> 8;
-        p[1] = frame_size;
-        p[2] = PUBLISH;
-        memcpy(p + 3, numbers, sizeof numbers);
+    if (!subscribers || poller < 0) die("memory");
+    for (int i = 0; i < want.subscribers; i++) {
+        struct subscriber *s = &subscribers[i];
+        s->fd = want.to == SMQ ? enter('s', i, SUBSCRIBE, &tid, &etid)
+                               : enter_mqtt('s', i, want.to == WEBSOCKET);
+        watch(s->fd, s);
     }
+    publisher = want.from == SMQ ? enter('p', 0, CREATE, &tid, &etid) : enter_mqtt('p', 0, false);
+    watch(publisher, NULL);
+    receiving = message(like, want.to, 0, 0);
+    sending = message(like, want.from, tid, etid);
+    memset(like + sending.head, 'x', want.payload);
+    if (!(out = malloc(want.batch * sending.size))) die("memory");
+    for (int i = 0; i < want.batch; i++) memcpy(out + i * sending.size, like, sending.size);
 }
 
 /* The run */
 
-static void turn(bool sending)
+static void turn(bool goes_on)
 {
     struct epoll_event events[256];
-    if (sending) publish();
+    if (goes_on) publish();
     int count = epoll_wait(poller, events, 256, 100);
     if (count < 0 && errno != EINTR) die("epoll");
     for (int i = 0; i < count; i++) {
@@ -238,6 +358,8 @@ static void parse(int argc, char **argv)
     struct { const char *name; int *number; double *seconds; int least, most; } known[] = {
         { "port", &want.port, NULL, 1, 65535 },
         { "pid", &want.pid, NULL, 1, 1 << 30 },
+        { "from", &want.from, NULL, SMQ, MQTT },
+        { "to", &want.to, NULL, SMQ, WEBSOCKET },
         { "subscribers", &want.subscribers, NULL, 1, 1000 },
         { "window", &want.window, NULL, 1, 1 << 20 },
         { "batch", &want.batch, NULL, 1, 10000 },
@@ -253,7 +375,7 @@ static void parse(int argc, char **argv)
     while ((found = getopt_long(argc, argv, "", options, &index)) == 0) {
         double value = strtod(optarg, NULL);
         if (value < known[index].least || value > known[index].most) {
-            fprintf(stderr, "smq_load: --%s %s: expected %d to %d\n", known[index].name, optarg,
+            fprintf(stderr, "fanout: --%s %s: expected %d to %d\n", known[index].name, optarg,
                     known[index].least, known[index].most);
             exit(2);
         }

@@ -1,0 +1,274 @@
+"""TLS on an accepted connection: between the loop's transport and who speaks inside.
+
+    loop ── records ──> data_received ── OpenSSL ──> inner.data_received    what it reads, opened
+    loop <── records ── transport.write <── OpenSSL ── write, writelines    what it writes, sealed
+
+To the loop it is the connection's protocol, to who speaks inside it is a transport. OpenSSL works
+in memory: what came in one read is given on as one piece, what is written leaves in one write. The
+loops have such a class, too, documented in neither. It costs four times what OpenSSL takes: an
+exception to learn that a read is over, a handle of the loop for each write, 190 KB for a handshake.
+
+The first byte of a connection says whether it speaks TLS, so its first bytes were read before it
+begins here. A handshake that fails ends with OpenSSL's alert, and is read until the peer had time
+to see it. Made by the listener. Knows no protocol, asks nobody's rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from hubbub.auth.keys import KeyedContext
+from hubbub.core.limits import TLS_SECONDS
+from hubbub.runtime.farewell import Farewell, Leaving
+from hubbub.runtime.handshake import Shaken, reason_of
+
+RECORD: Final = 1 << 14  # the most that one holds (RFC 8446, 5.1)
+PART: Final = 2 * RECORD  # bytes given to OpenSSL at a time: its buffers never become smaller again
+
+
+class Secured:
+    """One connection. `shaken` is called once: with None when the handshake is done and the inner
+    protocol has its transport, with the error when it came to nothing.
+    """
+
+    __slots__ = (
+        "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
+        "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
+    )  # fmt: skip
+
+    def __init__(
+        self, transport: asyncio.Transport, context: ssl.SSLContext, inner: asyncio.Protocol,
+        leaving: Leaving, shaken: Callable[[BaseException | None], None],
+    ) -> None:  # fmt: skip
+        self._transport = transport
+        self._context = context
+        self._inner = inner
+        self._leaving = leaving
+        self._shaken = shaken
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        context.sslobject_class = Shaken
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._timer: asyncio.TimerHandle | None = None
+        self._shaking = True
+        self._made = False  # who is inside has its transport
+        self._closing = False
+        self._ended = False  # the peer has said that nothing more comes
+        self._error: Exception | None = None
+
+    def begin(self, data: bytes) -> None:
+        """These bytes came already."""
+        self._timer = asyncio.get_running_loop().call_later(TLS_SECONDS, self._too_slow)
+        self._transport.set_protocol(cast(asyncio.Protocol, self))
+        self.data_received(data)
+
+    # The handshake
+
+    def _shake(self) -> bool:
+        """Go on with it; whether it is done."""
+        context = self._context
+        keyed = context if isinstance(context, KeyedContext) else None
+        try:
+            if keyed is not None:
+                keyed.asking = cast(Shaken, self._tls)
+            self._tls.do_handshake()
+            if keyed is not None:
+                keyed.shaken(cast(Shaken, self._tls))
+        except ssl.SSLWantReadError:
+            self._send()
+            return False
+        except ssl.SSLError as error:
+            self._fail(error)
+            return False
+        finally:
+            if keyed is not None:
+                keyed.asking = None
+        self._send()
+        self._settle(None)
+        return True
+
+    def _settle(self, error: BaseException | None) -> None:
+        self._shaking = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if error is None:
+            self._made = True
+            self._inner.connection_made(cast(asyncio.Transport, self))
+        self._shaken(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Say OpenSSL's alert, and let the peer read it."""
+        alert = self._outgoing.read()
+        self._closing = True
+        self._settle(error)
+        if alert and self._leaving.open and not self._transport.is_closing():
+            self._transport.write(alert)
+            Farewell(self._transport, self._leaving)
+        else:
+            self._transport.abort()
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self._fail(TimeoutError(f"it was not done within {TLS_SECONDS:g} s"))
+
+    # Called by the loop
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        said: list[bytes] = []
+        if len(data) <= PART:
+            self._open(data, said)
+        else:
+            view = memoryview(data)
+            for at in range(0, len(data), PART):
+                self._open(view[at : at + PART], said)
+        if said:  # at once, as without TLS: who reads it may want no more behind that
+            self._inner.data_received(said[0] if len(said) == 1 else b"".join(said))
+        if self._error is not None:
+            self._closing = True
+            self._transport.close()
+        elif self._ended and not self._closing:
+            self._inner.eof_received()
+            self.close()
+
+    def _open(self, data: bytes | memoryview, said: list[bytes]) -> None:
+        """Add all that is whole of what came so far."""
+        if self._closing or self._ended or self._error is not None:
+            return
+        incoming, tls = self._incoming, self._tls
+        incoming.write(data)
+        if self._shaking and not self._shake():
+            return
+        try:
+            while size := incoming.pending or tls.pending():
+                piece = tls.read(min(size, RECORD))
+                if not piece:
+                    self._ended = True
+                    break
+                said.append(piece)
+        except ssl.SSLWantReadError:  # the beginning of a record
+            pass
+        except ssl.SSLError as error:
+            self._error = ConnectionError(f"TLS: {reason_of(error)}")
+        if self._outgoing.pending:  # of OpenSSL's own: an answer to a change of keys, an alert
+            self._send()
+
+    def eof_received(self) -> bool:
+        """TLS knows no half-closed connections."""
+        if self._made and not self._closing:
+            self._inner.eof_received()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        if self._shaking:
+            self._settle(error or ConnectionError())
+        elif self._made:
+            self._inner.connection_lost(self._error or error)
+
+    def pause_writing(self) -> None:
+        if self._made:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._made:
+            self._inner.resume_writing()
+
+    # A transport, to who is inside
+
+    def write(self, data: bytes) -> None:
+        if data and not self._closing:
+            self._seal(data)
+            self._send()
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        """Each begins a record: some clients take what they read at once for one message."""
+        if self._closing:
+            return
+        for piece in pieces:
+            if piece:
+                self._seal(piece)
+        self._send()
+
+    def _seal(self, data: bytes) -> None:
+        size = len(data)
+        if size <= RECORD:
+            self._tls.write(data)
+            return
+        view = memoryview(data)
+        at = 0
+        while at < size:
+            at += self._tls.write(view[at : at + RECORD])
+            if self._outgoing.pending >= PART:
+                self._send()
+
+    def _send(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            self._transport.write(data)
+
+    def _say_goodbye(self) -> None:
+        """TLS's own: that nothing more comes, and the connection was not cut."""
+        self._closing = True
+        try:
+            self._tls.unwrap()
+        except (ssl.SSLError, ValueError):  # it waits for the peer's, which is not waited for
+            pass
+        self._send()
+
+    def close(self) -> None:
+        if not self._closing:
+            self._say_goodbye()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        """The last that is written; what comes from now on is discarded."""
+        if not self._closing:
+            self._say_goodbye()
+        self._transport.write_eof()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self._closing = True
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def is_reading(self) -> bool:
+        return self._transport.is_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._transport.set_write_buffer_limits(high, low)
+
+    def set_protocol(self, protocol: asyncio.Protocol) -> None:
+        self._inner = protocol
+
+    def get_protocol(self) -> asyncio.Protocol:
+        return self._inner
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Of TLS what it knows, all else of the socket."""
+        if name == "ssl_object":
+            return self._tls
+        if name == "peercert":
+            return self._tls.getpeercert()
+        if name == "sslcontext":
+            return self._context
+        return self._transport.get_extra_info(name, default)

@@ -1,0 +1,271 @@
+"""TLS on a connection, without sockets: any split of the bytes, ends and errors, and its room."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.runtime.farewell import Leaving
+from hubbub.runtime.tls import PART, RECORD, Secured
+from tests.certificates import Authority
+
+
+class Outer:
+    """The loop's transport: what was written, and what was asked of it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.writes = 0
+        self.done: list[str] = []
+        self.protocol: Any = None
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        self.writes += 1
+
+    def is_closing(self) -> bool:
+        return "close" in self.done or "abort" in self.done
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("127.0.0.1", 5)}.get(name, default)
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        return lambda: self.done.append(name)
+
+    def taken(self) -> bytes:
+        data, self.written = self.written, b""
+        return data
+
+
+class Inner:
+    """Who speaks inside: each call is a line."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.said: list[bytes] = []
+        self.calls: list[str] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.calls.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.said.append(data)
+
+    def eof_received(self) -> bool:
+        self.calls.append("eof")
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.calls.append(f"lost {error or ''}".strip())
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
+
+
+class Line:
+    """Both ends. `shaken`: what was said of the handshake."""
+
+    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        self.outer, self.inner, self.leaving = Outer(), Inner(), Leaving()
+        self.leaving.open = True
+        self.shaken: list[BaseException | None] = []
+        self.secured = Secured(
+            cast(asyncio.Transport, self.outer), server, cast(asyncio.Protocol, self.inner),
+            self.leaving, self.shaken.append,
+        )  # fmt: skip
+        self._to_peer, self._from_peer = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.peer = client.wrap_bio(self._to_peer, self._from_peer, server_hostname="localhost")
+
+    def shake(self) -> None:
+        """Both shake hands, a flight at a time."""
+        begun = False
+        for _ in range(5):
+            try:
+                self.peer.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            flight = self._from_peer.read()
+            if not begun:
+                self.secured.begin(flight)
+            elif flight:
+                self.secured.data_received(flight)
+            begun = True
+            self._to_peer.write(self.outer.taken())
+        assert self.shaken == [None]
+
+    def sealed(self, data: bytes) -> bytes:
+        view = memoryview(data)
+        while view:
+            view = view[self.peer.write(view) :]
+        return self._from_peer.read()
+
+    def heard(self) -> bytes:
+        """All that the peer can open of what was written so far."""
+        self._to_peer.write(self.outer.taken())
+        found = b""
+        try:
+            while piece := self.peer.read(RECORD):
+                found += piece
+        except ssl.SSLWantReadError:
+            pass
+        return found
+
+    def goodbye(self) -> bytes:
+        with pytest.raises(ssl.SSLWantReadError):
+            self.peer.unwrap()
+        return self._from_peer.read()
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(Path(authority.sign("localhost", server=True)))
+    return server, ssl.create_default_context(cafile=str(authority.file))
+
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+def begun(contexts: Contexts) -> Line:
+    """One whose handshake is done; its timer needs a loop."""
+    line = Line(*contexts)
+
+    async def shake() -> None:
+        line.shake()
+
+    asyncio.run(shake())
+    return line
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5), st.lists(st.integers(0, 2000), max_size=5))
+def test_any_split_of_the_bytes_is_the_same_stream(
+    contexts: Contexts, said: list[bytes], cuts: list[int]
+) -> None:
+    line = begun(contexts)
+    whole = b"".join(map(line.sealed, said))
+    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    for start, end in zip(places, places[1:], strict=False):
+        line.secured.data_received(whole[start:end])
+    assert b"".join(line.inner.said) == b"".join(said)
+    assert line.inner.calls == ["made"]
+
+
+def test_what_came_in_one_read_is_given_on_at_once(contexts: Contexts) -> None:
+    """Who reads it may want no more behind that: it gets no second call that it did not ask for."""
+    line = begun(contexts)
+    line.secured.data_received(line.sealed(b"x" * 5 * PART) + line.sealed(b"y"))
+    assert line.inner.said == [b"x" * 5 * PART + b"y"]
+
+
+@pytest.mark.parametrize("size", [0, 1, RECORD, RECORD + 1, 3 * PART + 7])
+def test_what_is_written_arrives(contexts: Contexts, size: int) -> None:
+    line = begun(contexts)
+    line.inner.transport.write(b"x" * size)
+    assert line.outer.writes == 2 + (size > 0) + size // PART  # two flights of the handshake
+    assert line.heard() == b"x" * size
+
+
+def test_each_piece_begins_a_record(contexts: Contexts) -> None:
+    """All in one write: a client that reads it record by record has each by itself."""
+    line = begun(contexts)
+    before = line.outer.writes
+    line.inner.transport.writelines([b"one", b"", b"two"])
+    assert line.outer.writes == before + 1
+    line._to_peer.write(line.outer.taken())
+    assert [line.peer.read(100), line.peer.read(100)] == [b"one", b"two"]
+
+
+def test_the_peer_leaves_in_order(contexts: Contexts) -> None:
+    line = begun(contexts)
+    line.secured.data_received(line.sealed(b"last") + line.goodbye())
+    assert (line.inner.said, line.inner.calls) == ([b"last"], ["made", "eof"])
+    assert line.outer.done == ["close"]
+    line._to_peer.write(line.outer.taken())
+    line.peer.unwrap()  # the hub has answered it
+    line.secured.data_received(b"what comes behind it")
+    line.secured.connection_lost(None)
+    assert line.inner.calls == ["made", "eof", "lost"]
+
+
+def test_the_hub_closes(contexts: Contexts) -> None:
+    line = begun(contexts)
+    line.inner.transport.write(b"last")
+    line.inner.transport.close()
+    line.inner.transport.write(b"never")
+    assert line.outer.done == ["close"] and line.inner.transport.is_closing()
+    line._to_peer.write(line.outer.taken())
+    assert (line.peer.read(100), line.peer.read(100)) == (b"last", b"")
+
+
+def test_rubbish_inside_ends_it_with_an_alert(contexts: Contexts) -> None:
+    line = begun(contexts)
+    torn = bytearray(line.sealed(b"first") + line.sealed(b"hello"))
+    torn[-1] ^= 1
+    line.secured.data_received(bytes(torn))
+    assert line.inner.said == [b"first"] and line.outer.done == ["close"]
+    with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC|bad record mac"):
+        line.heard()
+    line.secured.connection_lost(None)
+    assert line.inner.calls[1].startswith("lost TLS: ")
+
+
+@given(st.binary(min_size=1, max_size=2000))
+def test_rubbish_instead_of_a_handshake_breaks_nothing(contexts: Contexts, rubbish: bytes) -> None:
+    line = Line(*contexts)
+
+    async def begin() -> None:
+        line.secured.begin(b"\x16\x03\x01" + rubbish)
+        line.secured.connection_lost(None)
+
+    asyncio.run(begin())
+    assert len(line.shaken) == 1 and line.shaken[0] is not None
+    assert line.inner.calls == []
+
+
+def test_a_handshake_without_an_end_has_a_time(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hubbub.runtime.tls.TLS_SECONDS", 0.01)
+    line = Line(*contexts)
+
+    async def begin() -> None:
+        line.secured.begin(b"\x16\x03\x01\x00\x02\x01\x00")
+        await asyncio.sleep(0.1)
+        line.secured.connection_lost(None)
+
+    asyncio.run(begin())
+    assert [str(error) for error in line.shaken] == ["it was not done within 0.01 s"]
+    assert line.outer.done == ["abort"] and line.inner.calls == []
+
+
+def test_who_is_inside_asks_the_socket(contexts: Contexts) -> None:
+    """And is asked to wait as without TLS, once it is there."""
+    line = Line(*contexts)
+    line.secured.pause_writing()
+    line = begun(contexts)
+    transport = line.inner.transport
+    transport.pause_reading()
+    transport.resume_reading()
+    line.secured.pause_writing()
+    line.secured.resume_writing()
+    assert line.outer.done == ["pause_reading", "resume_reading"]
+    assert line.inner.calls == ["made", "pause", "resume"]
+    assert transport.get_extra_info("peername") == ("127.0.0.1", 5)
+    assert transport.get_extra_info("peercert") is None
+    assert transport.get_extra_info("ssl_object").version() == "TLSv1.3"
+    assert transport.get_protocol() is line.inner
