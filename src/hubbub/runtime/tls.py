@@ -26,6 +26,7 @@ from hubbub.runtime.farewell import Farewell, Leaving
 from hubbub.runtime.handshake import Shaken, reason_of
 
 RECORD: Final = 1 << 14  # the most that one holds (RFC 8446, 5.1)
+NOBODY: Final = asyncio.Protocol()
 PART: Final = 2 * RECORD  # bytes given to OpenSSL at a time: its buffers never become smaller again
 
 
@@ -169,7 +170,8 @@ class Secured:
         if self._shaking:
             self._settle(error or ConnectionError())
         elif self._made:
-            self._inner.connection_lost(self._error or error)
+            inner, self._inner = self._inner, NOBODY  # or each would keep the other
+            inner.connection_lost(self._error or error)
 
     def pause_writing(self) -> None:
         if self._made:
