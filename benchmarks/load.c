@@ -19,8 +19,10 @@
  * after the other, whatever the broker answers. So devices send; a window only shows what a broker can.
  *
  * With --topics N no two messages are alike: each has one of N topics and 8 to 300 bytes of JSON,
- * and in 5.0 a content type. Else 5.0 is spoken without properties: what is compared then is the
- * cost of the version, not of a feature.
+ * and in 5.0 a content type, and for the first ALIASES topics an alias in place of the name once
+ * that was said. Else 5.0 is spoken without properties: what is compared then is the cost of the
+ * version, not of a feature. With --qos 3, too, each message has any QoS: order is one of each QoS
+ * then (MQTT 5.0, 4.6), so that it is not counted.
  *
  * Exit code: 0 all is well; 1 a delivery was wrong or the broker stalled; 2 it could not start.
  * Build: cc -O2 -Wall -o load load.c. Called by mqtt.py, which chooses topologies and compares.
@@ -48,6 +50,8 @@ enum {
     INPUT = 64 * 1024,        /* bytes of one recv, beside a payload that is not all there */
     IDS = 65535,              /* packet ids are 1 … IDS */
     STALL_SECONDS = 10,
+    MIXED = 3,                /* as a QoS */
+    ALIASES = 10,             /* as many as mosquitto takes by default */
 };
 
 struct options {
@@ -74,7 +78,9 @@ struct connection {
     uint32_t number;
     uint8_t *packet;                       /* its PUBLISH; id and sequence are filled in */
     size_t packet_size, id_at, stamp_at;
-    uint64_t sent, acknowledged, delivered;
+    uint64_t sent, asked, acknowledged, delivered;  /* asked: for an acknowledgement */
+    uint8_t qos;                           /* of that packet */
+    bool aliased[ALIASES];                 /* whose names were said */
     bool due;                              /* it may have room in its window */
     /* A subscriber */
     struct stream *streams;
@@ -164,15 +170,22 @@ static void prepare_publish(struct connection *c)
     char topic[64];
     int length = snprintf(topic, sizeof topic, "load/%d/%u", getpid(), c->number);
     size_t payload = want.payload, properties = v5();
+    uint32_t number = 0;
+    bool alias = false;
+    c->qos = want.qos == MIXED ? drawn(3) : want.qos;
     if (want.topics) {
-        length += snprintf(topic + length, sizeof topic - length, "/%u/state", drawn(want.topics));
+        number = drawn(want.topics);
+        alias = v5() && number < ALIASES;
+        length += snprintf(topic + length, sizeof topic - length, "/%u/state", number);
         payload = STAMP + drawn(293);      /* to 300 bytes */
-        properties = v5() ? 20 : 0;
+        properties = v5() ? 20 + 3 * alias : 0;
     }
-    size_t rest = 2 + length + (want.qos ? 2 : 0) + properties + payload;
+    if (alias && c->aliased[number]) length = 0;
+    if (alias) c->aliased[number] = true;
+    size_t rest = 2 + length + (c->qos ? 2 : 0) + properties + payload;
     if (!c->packet && !(c->packet = calloc(1, 600 + want.payload))) die("memory");
     uint8_t *p = c->packet;
-    *p++ = 0x30 | want.qos << 1;
+    *p++ = 0x30 | c->qos << 1;
     for (size_t left = rest; ; left >>= 7) {
         *p++ = (left & 127) | (left > 127 ? 128 : 0);
         if (left < 128) break;
@@ -181,9 +194,14 @@ static void prepare_publish(struct connection *c)
     *p++ = length;
     p = mempcpy(p, topic, length);
     c->id_at = p - c->packet;
-    c->stamp_at = c->id_at + (want.qos ? 2 : 0) + properties;
+    c->stamp_at = c->id_at + (c->qos ? 2 : 0) + properties;
     c->packet_size = c->stamp_at + payload;
-    if (properties > 1) memcpy(c->packet + c->stamp_at - properties, said, properties);
+    uint8_t *said_at = c->packet + c->stamp_at - properties;
+    if (properties > 1) memcpy(said_at, said, 20);
+    if (alias) {
+        said_at[0] = 22;
+        memcpy(said_at + 20, (uint8_t[]){ 0x23, 0, 1 + number }, 3);
+    }
     memcpy(c->packet + c->stamp_at, &c->number, 4);
     for (size_t at = STAMP; at < payload; at++)
         c->packet[c->stamp_at + at] = want.topics ? text[(at - STAMP) % (sizeof text - 1)] : 'x';
@@ -192,11 +210,12 @@ static void prepare_publish(struct connection *c)
 static void publish(struct connection *c)
 {
     uint32_t sequence = c->sent;
-    uint16_t id = 1 + c->sent++ % IDS;
+    c->sent++;
     if (want.topics) prepare_publish(c);
     uint8_t *packet = append(c, c->packet, c->packet_size);
     memcpy(packet + c->stamp_at + 4, &sequence, 4);
-    if (want.qos) {
+    if (c->qos) {
+        uint16_t id = 1 + c->asked++ % IDS;
         packet[c->id_at] = id >> 8;
         packet[c->id_at + 1] = id;
     }
@@ -206,7 +225,7 @@ static bool has_room(const struct connection *c)
 {
     uint64_t out = c->sent * copies() - c->delivered;
     return out <= (uint64_t)(want.window - 1) * copies()
-        && (!want.qos || c->sent - c->acknowledged < (uint64_t)want.window);
+        && c->asked - c->acknowledged < (uint64_t)want.window;
 }
 
 static void fill_window(struct connection *c)
@@ -249,12 +268,14 @@ static void start_metronome(void)
 
 /* Receiving */
 
-static void take_delivery(struct connection *c, const uint8_t *body, size_t size)
+static void take_delivery(struct connection *c, uint8_t head, const uint8_t *body, size_t size)
 {
+    uint8_t qos = head >> 1 & 3;
+    if (want.qos != MIXED && qos != want.qos) wrong++;
     size_t at = 2 + (size >= 2 ? body[0] << 8 | body[1] : 0);
     uint32_t publisher, sequence;
-    if (want.qos) {
-        uint8_t answer[] = { want.qos == 2 ? 0x50 : 0x40, 2, body[at], body[at + 1] };
+    if (qos) {
+        uint8_t answer[] = { qos == 2 ? 0x50 : 0x40, 2, body[at], body[at + 1] };
         append(c, answer, sizeof answer);
         at += 2;
     }
@@ -286,18 +307,20 @@ static void reply(struct connection *c, uint8_t head, const uint8_t *body)
 /* A PUBACK, or with QoS 2 the PUBCOMP. */
 static void take_puback(struct connection *c, const uint8_t *body)
 {
-    /* In the order of the publishes (MQTT 3.1.1, 4.6). */
-    if ((body[0] << 8 | body[1]) != (int)(1 + c->acknowledged++ % IDS)) wrong++;
+    /* In the order of the publishes (MQTT 3.1.1, 4.6), of each QoS. */
+    bool next = (body[0] << 8 | body[1]) == (int)(1 + c->acknowledged++ % IDS);
+    if (!next && want.qos != MIXED) wrong++;
     c->due = true;
 }
 
-static void take(struct connection *c, uint8_t type, const uint8_t *body, size_t size)
+static void take(struct connection *c, uint8_t head, const uint8_t *body, size_t size)
 {
-    if (type == 3 && c->streams) take_delivery(c, body, size);
-    else if (type == (want.qos == 2 ? 7 : 4) && c->packet && (size == 2 || (v5() && !body[2])))
-        take_puback(c, body);
-    else if (type == 5 && c->packet && want.qos == 2) reply(c, 0x62, body);
-    else if (type == 6 && c->streams && want.qos == 2) reply(c, 0x70, body);
+    uint8_t type = head >> 4;
+    bool last = (type == 4 && want.qos != 2) || (type == 7 && want.qos >= 2);
+    if (type == 3 && c->streams) take_delivery(c, head, body, size);
+    else if (last && c->packet && (size == 2 || (v5() && !body[2]))) take_puback(c, body);
+    else if (type == 5 && c->packet && want.qos >= 2) reply(c, 0x62, body);
+    else if (type == 6 && c->streams && want.qos >= 2) reply(c, 0x70, body);
     else wrong++;
 }
 
@@ -318,7 +341,7 @@ static void receive(struct connection *c)
         if (body >= c->in_used) break;
         size |= (size_t)c->in[body++] << shift;
         if (body + size > c->in_used) break;
-        take(c, c->in[at] >> 4, c->in + body, size);
+        take(c, c->in[at], c->in + body, size);
         at = body + size;
     }
     memmove(c->in, c->in + at, c->in_used -= at);
@@ -365,7 +388,7 @@ static void subscribe(struct connection *c, int number)
                       want.pairs ? number : 0);
     if (want.topics) length += sprintf((char *)packet + name + 2 + length, "/#");
     packet[name + 1] = length;
-    packet[name + 2 + length] = want.qos;
+    packet[name + 2 + length] = want.qos == MIXED ? 2 : want.qos;
     packet[1] = name + 1 + length;
     ask(c->fd, packet, name + 3 + length, 0x90, 2 + v5());
 }
@@ -408,7 +431,7 @@ static bool all_done(void)
     for (int i = 0; i < want.publishers; i++) {
         const struct connection *c = &publishers[i];
         if (c->delivered < c->sent * copies()) return false;
-        if (want.qos && c->acknowledged < c->sent) return false;
+        if (c->acknowledged < c->asked) return false;
     }
     return true;
 }
@@ -453,7 +476,8 @@ static int report(double seconds, double cpu, double own_cpu, uint64_t counted, 
            "\"measured\": %lu, \"per_second\": %.0f, \"broker_us\": %.4f, \"load_us\": %.4f}\n",
            sent, delivered, lost, duplicated, disordered, wrong, finished ? "true" : "false",
            seconds, counted, counted / seconds, cpu * each, own_cpu * each);
-    return finished && !lost && !duplicated && !disordered && !wrong ? 0 : 1;
+    bool ordered = !disordered || want.qos == MIXED;
+    return finished && !lost && !duplicated && ordered && !wrong ? 0 : 1;
 }
 
 static void parse(int argc, char **argv)
@@ -466,7 +490,7 @@ static void parse(int argc, char **argv)
         { "publishers", &want.publishers, NULL, 1, 10000 },
         { "subscribers", &want.subscribers, NULL, 1, 10000 },
         { "pairs", &want.pairs, NULL, 0, 1 },
-        { "qos", &want.qos, NULL, 0, 2 },
+        { "qos", &want.qos, NULL, 0, MIXED },
         { "topics", &want.topics, NULL, 0, 1000000 },  /* messages differ; 0 = all are alike */
         { "rate", &want.rate, NULL, 0, 1000000 },
         { "window", &want.window, NULL, 1, IDS },
@@ -491,7 +515,8 @@ static void parse(int argc, char **argv)
         if (known[index].number) *known[index].number = value;
         else *known[index].seconds = value;
     }
-    if (found != -1 || (want.pairs && want.publishers != want.subscribers)) exit(2);
+    bool paired = !want.pairs || want.publishers == want.subscribers;
+    if (found != -1 || !paired || (want.qos == MIXED && !want.topics)) exit(2);
 }
 
 int main(int argc, char **argv)
