@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +20,8 @@ from hubbub.cluster.copies import (
     landed,
     parts,
 )
+from hubbub.cluster.jetstream import JetStream, Listener
+from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER,
     CLUSTER_COPY_GATHER_SECONDS,
@@ -42,8 +46,8 @@ class Log:
     def put(self, piece: Piece, after: int) -> None:
         self.said.append((piece, after))
 
-    def look(self, behind: int) -> None:
-        self.looks += 1
+    def look(self, behind: int, number: int) -> None:
+        self.looks = number
         self.behind = behind
 
     def glance(self) -> None:
@@ -87,8 +91,8 @@ class Log:
             else:
                 copies.refused(piece.life, piece.number)
         if self.looks and not self.lost():
-            self.looks = 0
-            copies.found(self.found())
+            looks, self.looks = self.looks, 0
+            copies.found(self.found(), looks)
         if self.glances and not self.lost():
             self.glances = 0
             copies.begins(self.first(), self.gaps())
@@ -430,10 +434,73 @@ def test_servers_that_refuse_at_once_are_not_asked_without_a_pause() -> None:
             world.copies.refused(piece.life, piece.number)
         world.log.said.clear()
         if world.log.looks:
-            asked += world.log.looks
-            world.log.looks = 0
-            world.copies.found(world.log.found())
+            asked += 1
+            number, world.log.looks = world.log.looks, 0
+            world.copies.found(world.log.found(), number)
     assert 20 <= asked <= 60 and 20 <= sent <= 60, "ten seconds"
     world.go_on()
     world.go_on()
     assert world.copies.safe(2) == 2
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_answer_to_what_was_asked_before_says_nothing_of_now(stopped: bool) -> None:
+    """It was on its way while this node stood still, and another one stopped the stream."""
+    world = World()
+    world.begin()
+    world.go_on()
+    world.copies.broken()
+    world.copies.connected()
+    early, number = world.log.found(), world.log.looks
+    if stopped:
+        world.log.append(Piece(9, 1, FENCE, 0, False, b"b"))
+    world.copies.connected()  # it goes on, and asks
+    world.copies.found(early, number)
+    assert not world.copies.is_own(0) and not world.deposed
+    world.copies.found(world.log.found(), world.log.looks)
+    assert world.copies.is_own(0) is not stopped and bool(world.deposed) is stopped
+
+
+def test_who_asks_again_and_again_is_content_with_the_first_answer() -> None:
+    """Servers that need longer than from one question to the next are heard all the same."""
+    world = World()
+    world.begin()
+    world.go_on()
+    world.copies.broken()
+    world.copies.connected()
+    number, world.log.looks = world.log.looks, 0
+    for _ in range(10):
+        world.now += 1.0
+        world.copies.wake()
+    assert world.log.looks > number
+    world.copies.found(world.log.found(), number)
+    assert world.copies.is_own(0)
+
+
+async def test_a_look_that_is_asked_for_while_one_is_on_its_way_follows_it() -> None:
+    stream = JetStream(Settings(url=("nats://127.0.0.1:1",), name="a", copies="1"))
+    answers: list[int] = []
+    asked: list[int] = []
+
+    async def behind(number: int) -> Found:
+        asked.append(number)
+        await asyncio.sleep(0)
+        return Found(number, None)
+
+    def found(found: Found, number: int) -> None:
+        answers.append(number)
+
+    stream.up, stream._behind = True, behind  # type: ignore[method-assign,assignment]
+    stream._client = cast(Any, stream)
+    stream._listener = Listener(
+        lambda *one: None, lambda *one: None, found, lambda: None, lambda: None, lambda *one: None
+    )  # fmt: skip
+    for number in (1, 2, 3):
+        stream.look(10 * number, number)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (answers, asked) == ([1, 3], [10, 30])
+    stream.look(40, 4)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert answers == [1, 3, 4]

@@ -32,9 +32,10 @@ class Stream:
         while self.taken:
             self.copies.stored(*self.taken.pop(0))
 
-    def look(self, behind: int) -> None:
+    def look(self, behind: int, number: int) -> None:
         news = [(at, one) for at, one in self.there.items() if at > behind and one is not None]
-        self.copies.found(Found(self.last, news[-1][1], 0, min(self.there), tuple(news)))
+        found = Found(self.last, news[-1][1], 0, min(self.there), tuple(news))
+        self.copies.found(found, number)
 
     def glance(self) -> None: ...
 

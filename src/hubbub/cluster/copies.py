@@ -103,8 +103,10 @@ class Stream(Protocol):
     def put(self, piece: Piece, after: int) -> None:
         """Append it, if the last message there has the number `after`. Never waits."""
 
-    def look(self, behind: int) -> None:
-        """Ask what is there behind that message; the answer comes to `found`."""
+    def look(self, behind: int, number: int) -> None:
+        """Ask what is there behind that message, for the time of that number; the answer comes to
+        `found`. While one is on its way the next one follows.
+        """
 
     def glance(self) -> None:
         """Ask where it begins, and how many are missing; the answer comes to `begins`."""
@@ -148,6 +150,7 @@ class Copies:
         self._base = 0  # the number in the stream of the last piece that is stored
         self._flows = self._declined = False
         self._asked, self._glanced = -AGAIN, 0.0
+        self._looks = self._counts_from = 0  # looks so far, and the first whose answer counts
         self._heard = 0.0
         self._since = 0.0
         self._gathers_until = 0.0
@@ -366,18 +369,20 @@ class Copies:
         self._flows = False
 
     def connected(self) -> None:
-        """There is one again."""
+        """There is one again, or what the stream said before now may not be so any more."""
         if self.life:
             self._ask()
+            self._counts_from = self._looks
 
     def _ask(self) -> None:
         self._flows = self._declined = False
         self._asked = self._now()
-        self.stream.look(self._base)
+        self._looks += 1
+        self.stream.look(self._base, self._looks)
 
-    def found(self, found: Found) -> None:
+    def found(self, found: Found, look: int) -> None:
         """What the stream holds: what is there of this life is done, the rest is sent again."""
-        if self._flows or not self.life:
+        if self._flows or not self.life or look < self._counts_from:
             return
         self._heard = self._now()
         for at, piece in found.news:
@@ -388,6 +393,7 @@ class Copies:
         if found.at < self._base or self._lacks(found.first, found.gaps):
             self._is_torn()
             return
+        self._gaps = found.gaps
         self._pass_over(found)
         if self._flying is not None:
             self._send(self._flying)
@@ -399,13 +405,14 @@ class Copies:
         """
         if self.life and self._lacks(first, gaps):
             self._is_torn()
+        elif self.life:
+            self._gaps = gaps
 
     def _lacks(self, first: int, gaps: int) -> bool:
         """Whether something is gone that an heir needs, if the stream begins there. Of what is
         missing inside nobody says where: what did so when this life began was not of it.
         """
-        more, self._gaps = gaps > self._gaps, gaps
-        return more or 0 < (self._kept_from or self._first) < first
+        return gaps > self._gaps or 0 < (self._kept_from or self._first) < first
 
     def _is_torn(self) -> None:
         self.life, self._flows, self._flying = 0, False, None

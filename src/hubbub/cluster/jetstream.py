@@ -57,7 +57,7 @@ class Listener(NamedTuple):
 
     stored: Callable[[int, int, int], None]
     refused: Callable[[int, int], None]
-    found: Callable[[Found], None]
+    found: Callable[[Found, int], None]
     up: Callable[[], None]
     down: Callable[[], None]
     begins: Callable[[int, int], None]
@@ -85,6 +85,7 @@ class JetStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
         self._looking = False
+        self._next: tuple[int, int] | None = None  # a look that follows the one on its way
 
     def open(self, listener: Listener) -> None:
         from nats.aio.client import Client
@@ -250,12 +251,20 @@ class JetStream:
             return 0
         return int(said.get("seq", 0))
 
-    def look(self, behind: int) -> None:
+    def look(self, behind: int, number: int) -> None:
         if self.up and not self._looking:
             self._looking = True
-            self._run(self._look(behind))
+            self._run(self._look(behind, number))
+        elif self.up:
+            self._next = behind, number
 
-    async def _look(self, behind: int) -> None:
+    def _look_on(self) -> None:
+        self._looking = False
+        following, self._next = self._next, None
+        if following is not None:
+            self.look(*following)
+
+    async def _look(self, behind: int, number: int) -> None:
         assert self._listener is not None and self._client is not None
         try:
             try:
@@ -270,8 +279,8 @@ class JetStream:
             log.debug("copies: %s", error or type(error).__name__)
             return
         finally:
-            self._looking = False
-        self._listener.found(found)
+            self._look_on()
+        self._listener.found(found, number)
 
     def glance(self) -> None:
         if self.up:
