@@ -2,8 +2,7 @@
 
 What one says may be work for seconds: a run of very many messages, all that holds of a node with
 very many clients. It goes on in turns, as what clients ask for does; what comes meanwhile waits in
-a line of its own for each node, and after a turn of one the next one has its: who says very much
-keeps others waiting for a turn, and has of the room at most what it leaves to them.
+a line of its own for each node (`cluster.lines`).
 
     bytes → a frame → of which life of which node → its records, one by one → what was kept: noted
                                                           └── messages, while the disk is behind:
@@ -20,11 +19,11 @@ off, or that does not know yet that another one has what it had. Owned by the me
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.cluster import frames
+from hubbub.cluster.lines import Lines
 from hubbub.cluster.named import Named
 from hubbub.cluster.node import Node
 from hubbub.core.limits import (
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 LOST: Final = "frames lost between nodes"
 REFUSED: Final = "frames refused between nodes"
 SLOW: Final = "the disk is too slow for other nodes"
-DONE: Final = object()
 MESSAGES: Final = (frames.Said, frames.Kept)
 WEIGHT: Final = 1024  # bytes that a frame takes beside its own: it may be alone in its line
 REASONS: Final = 100  # that are remembered; with names in them there are any number
@@ -82,27 +80,17 @@ class Came(NamedTuple):
     stamp: int
 
 
-class Line(deque[Came]):
-    """What waits of one node, the first one while it is heard, too; `room` is what it takes,
-    `going` what is left of the first.
-    """
+class Aside(NamedTuple):
+    """Messages that wait for the disk, and the node that said them, which may be gone."""
 
-    room = 0
-    going: Iterator[None] | None = None
-
-
-class Aside(deque[tuple[Node, frames.Record, int]]):
-    """Messages of one node that wait for the disk, and how much each takes."""
-
-    room = 0
-    going: Iterator[None] | None = None
+    node: Node
+    record: frames.Record
 
 
 class Hearing:
     """`lost`: frames that never came; `refused`: how many were, by reason; `_strange`: of whom one
-    was, and when. `_lines`: what waits, by who says it; the first of them is heard. `_room` is what
-    all take. `crowded`: whether messages wait; `_aside`: those that do, `_aside_room`: what they
-    take. `_later`: it goes on in the next turn.
+    was, and when. `unheard`: frames that came; `crowded`: whether messages are to wait, `aside`:
+    those that do. `_later`: it goes on in the next turn.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -111,35 +99,29 @@ class Hearing:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self._strange = Named[float]()
-        self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._room = 0
-        self._later = False
+        self.unheard = Lines[Came](CLUSTER_UNHEARD_BYTES, self._heard)
         self.crowded: Callable[[], bool] = lambda: False
-        self._aside: OrderedDict[str, Aside] = OrderedDict()
-        self._aside_room = 0
+        self.aside = Lines[Aside](CLUSTER_ASIDE_BYTES, self._said_late)
+        self._later = False
         self._stint = Stint(membership.broker.clock)
         self._said: dict[str, float] = {}
 
     def hear(self, data: bytes) -> None:
         """A frame came. What is wrong with it is logged and counted, and it is let go."""
         clock, name = self.broker.clock, frames.name_in(data)
-        line = self._lines.get(name) or Line()
-        if line.room >= CLUSTER_UNHEARD_BYTES - self._room:
+        if self.unheard.is_full(name):
             self._misses(name)
             return
-        self._lines[name] = line
-        line.append(Came(data, name, clock.now(), clock.stamp()))
-        self._takes(line, len(data) + WEIGHT)
+        came = Came(data, name, clock.now(), clock.stamp())
+        self.unheard.add(name, came, len(data) + WEIGHT)
         self.go_on()
 
-    def go_on(self) -> None:
-        """With what waits, unless that is done in the next turn."""
-        if not self._later:
+    def go_on(self) -> bool:
+        """With what waits, unless that is done in the next turn; whether there was something."""
+        waits = not self._later and (bool(self.unheard) or self._may_say())
+        if waits:
             self._work()
-
-    def _takes(self, line: Line, room: int) -> None:
-        line.room += room
-        self._room += room
+        return waits
 
     def _misses(self, name: str) -> None:
         """It is as if it were lost on the way; but who said it lives."""
@@ -150,61 +132,36 @@ class Hearing:
 
     def is_behind(self, name: str) -> bool:
         """Whether frames wait that came of that node: it may be silent since and has said more."""
-        return name in self._lines
+        return name in self.unheard
 
     def heard_until(self) -> float:
         """All was heard that had come by then."""
-        return min((line[0].at for line in self._lines.values()), default=self.broker.clock.now())
+        now = self.broker.clock.now()
+        return min((came.at for came in self.unheard.firsts()), default=now)
 
     def _work(self) -> None:
-        """A turn of hearing, of each line the oldest first; then what waits for the disk."""
+        """A turn of hearing; then what waits for the disk."""
         self._later = False
         self._stint = Stint(self.broker.clock)
-        while self._lines or self._may_say():
-            over = self._hear_first() if self._lines else True
+        while self.unheard or self._may_say():
+            over = self.unheard.go_on()
             if over and self._may_say():
-                over = self._say_first()
+                over = self.aside.go_on()
             if not over:
                 self._later = True
                 self.broker.later(self._work)
                 return
 
-    def _hear_first(self) -> bool:
-        """Of the first line; False if the turn is over, and more of that frame is to be heard."""
-        name, line = next(iter(self._lines.items()))
-        if line.going is None:
-            line.going = self._heard(line[0])
-        over = True
-        try:
-            over = next(line.going, DONE) is DONE
-        finally:
-            if over:
-                line.going = None
-                self._takes(line, -len(line.popleft().data) - WEIGHT)
-            if line:
-                self._lines.move_to_end(name)
-            else:
-                del self._lines[name]
-        return over
-
     # What waits for the disk
 
     def waits(self, node: Node, record: frames.Record) -> bool:
         """Whether a record waits until the disk has less to do, behind those that do."""
-        if type(record) not in MESSAGES:
+        if type(record) not in MESSAGES or not (node.name in self.aside or self.crowded()):
             return False
-        aside = self._aside.get(node.name)
-        if not (aside or self.crowded()):
-            return False
-        aside = aside or Aside()
-        if aside.room >= CLUSTER_ASIDE_BYTES - self._aside_room:
+        if self.aside.is_full(node.name):
             self._declines(node, record)
-            return True
-        self._aside[node.name] = aside
-        size = size_of(record)
-        aside.append((node, record, size))
-        aside.room += size
-        self._aside_room += size
+        else:
+            self.aside.add(node.name, Aside(node, record), size_of(record))
         return True
 
     def _declines(self, node: Node, record: frames.Record) -> None:
@@ -220,35 +177,27 @@ class Hearing:
         text = f"the disk is too slow for what node {node.name!r} says: messages are dropped"
         self.warn("aside", text)
 
-    def has_aside(self, node: Node) -> bool:
-        return node.name in self._aside
-
     def _may_say(self) -> bool:
-        return bool(self._aside) and not self.crowded()
+        return bool(self.aside) and not self.crowded()
 
-    def _say_first(self) -> bool:
+    def _said_late(self, late: Aside) -> Iterator[None]:
         """One record of those that waited, in turns as when it comes."""
-        name, aside = next(iter(self._aside.items()))
-        node, record, size = aside[0]
-        if aside.going is None:
-            aside.going = self._said_by(node, (record,), waited=True)
-        over = True
-        try:
-            if self.membership.nodes.get(name) is node:
-                over = next(aside.going, DONE) is DONE
-            else:  # it is gone
-                self._declines(node, record)
-        finally:
-            if over:
-                aside.going = None
-                aside.popleft()
-                aside.room -= size
-                self._aside_room -= size
-            if aside:
-                self._aside.move_to_end(name)
-            else:
-                del self._aside[name]
-        return over
+        node, record = late
+        if self._is_there(node) or self._outlives(node, record):
+            yield from self._said_by(node, (record,), waited=True)
+        else:
+            self._declines(node, record)
+
+    def _is_there(self, node: Node) -> bool:
+        return self.membership.nodes.get(node.name) is node
+
+    def _outlives(self, node: Node, record: frames.Record) -> bool:
+        """Whether it counts though its node is gone: it came in time and in order, and before what
+        that says when it is back. What was kept is sent again, by whoever has it; and where another
+        one has what the node had, that says what was retained there.
+        """
+        is_its_own = node.stopped >= self.membership.inherited.get(node.name, 0)
+        return isinstance(record, frames.Said) and is_its_own
 
     # A frame
 
@@ -283,8 +232,8 @@ class Hearing:
                     node.acknowledge(first)
                     yield
                     first = self.broker.log.position + 1
-                    if self.membership.nodes.get(node.name) is not node:
-                        return  # it is gone meanwhile
+                    if not (waited or self._is_there(node)):
+                        return
         node.acknowledge(first)
 
     def lives(self, name: str) -> bool:

@@ -395,7 +395,8 @@ class Membership(Hooks):
             taking.feed(self, node)
             whole.answer(self, node)
             node.pump()  # what was said while the engine was down
-            if node.declined and not (self.broker.no_room or self.hearing.has_aside(node)):
+            room = self.hearing.aside.has_much_room(node.name) and not self.broker.no_room
+            if node.declined and room:
                 node.declined = False
                 node.ask()
 
