@@ -199,3 +199,22 @@ def test_what_is_observed_no_more_is_forgotten_also_if_that_was_lost() -> None:
     world.cut.clear()
     world.wait(4)
     assert not watched_at(world, "b")
+
+
+def test_what_an_estate_wants_is_not_believed_any_more_once_another_node_has_it() -> None:
+    world = World(names=("a", "b", "c"))
+    world.meet()
+    here = world.members["a"]
+    b, c = here.nodes["b"], here.nodes["c"]
+    assert here.holds(b, "x@5", 1) is not None
+    wants = [(b"%d" % number, True, False) for number in range(10)]
+    lasts = [("mqtt", b"ann", 1)]
+    record = frames.Whole(0, b.number_there, [], [], [frames.Holding("x@5", 1, wants, lasts)])
+    pieces = whole.hear(here, b, record)
+    while len(here.estates["x@5"].wants) < 5:
+        next(pieces)
+    assert here.holds(c, "x@5", 2) is not None
+    for _ in pieces:
+        pass
+    assert len(here.estates["x@5"].wants) <= 5
+    assert not here.directory.there.get("x@5") and here.estates["x@5"].holder is c

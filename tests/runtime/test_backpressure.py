@@ -115,3 +115,18 @@ def test_who_was_held_back_goes_on_when_less_waits(pressure: Backpressure) -> No
     assert waits.held, "there is more, not less"
     wait(pressure, 0, 0)
     assert not waits.held and not pressure.congested
+
+
+def test_what_other_nodes_said_goes_on_before_who_publishes_here_is_heard(
+    pressure: Backpressure,
+) -> None:
+    client, order = Reads(), []
+    servers = cast(Any, pressure.copied)
+    servers.waiting_bytes = FLOODED_BYTES + 1
+    pressure.measure()
+    pressure.hold_back(client)
+    pressure.measured = lambda: order.append(client.held)
+    pressure.measure()
+    servers.waiting_bytes = 0
+    pressure.measure()
+    assert order == [True, True] and not client.held

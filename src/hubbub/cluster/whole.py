@@ -195,7 +195,7 @@ def hear(membership: Membership, node: Node, record: frames.Whole) -> Iterator[N
     for holding in record.holdings:
         estate = membership.holds(node, holding.estate, holding.generation)
         if estate is not None:
-            yield from _estate(membership, node, estate, holding)
+            yield from _of_holder(node, estate, _estate(membership, node, estate, holding))
     membership.broker.age += 1
     node.number_there = record.number
     if record.answers == node.asking:
@@ -209,6 +209,14 @@ def _watches(membership: Membership, node: Node, names: list[bytes]) -> Iterator
     for wire, on in wanted.items():
         membership.watches(node, frames.Watch(wire, on))
         yield
+
+
+def _of_holder(node: Node, estate: Estate, pieces: Iterator[None]) -> Iterator[None]:
+    """As long as the node has it: between two turns another one may."""
+    for _ in pieces:
+        yield
+        if estate.holder is not node:
+            return
 
 
 def _estate(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from hubbub.core.clock import Clock
@@ -48,11 +49,14 @@ class Held(Protocol):
 
 
 class Backpressure:
-    """Whether somebody waits; without a `journal` nobody does."""
+    """Whether somebody waits; without a `journal` nobody does. `measured` is called each time: what
+    other nodes publish waits as well, and goes on before who publishes here is heard again.
+    """
 
     def __init__(self, clock: Clock, turn: Turn) -> None:
         self.journal: Journal | None = None
         self.copied: Copied | None = None
+        self.measured: Callable[[], None] = lambda: None
         self._clock = clock
         self._turn = turn
         self._held: set[Held] = set()
@@ -88,6 +92,7 @@ class Backpressure:
         if congested and not self.congested:
             self._tell(journal)
         self._turn.congested = journal.behind = congested
+        self.measured()
         if not congested and self._held:
             held, self._held = self._held, set()
             for connection in held:

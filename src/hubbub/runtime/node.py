@@ -166,6 +166,7 @@ class Node:
             if self.copying is not None:
                 await self.copying.open()  # before others hear of sessions that may be theirs
             if self.membership is not None:
+                self.pressure.measured = self._hear_on
                 await cluster.join(
                     self.membership, self.schedule, self.pressure.crowded, self.beside
                 )
@@ -502,6 +503,11 @@ class Node:
         if journal.room.unseen < 0:
             self._keep_room(journal)
         self.pressure.measure()
+
+    def _hear_on(self) -> None:
+        """What other nodes said may have waited for the disk."""
+        if self.membership is not None and self.membership.hearing.go_on():
+            self.schedule()
 
     # The slow things
 
