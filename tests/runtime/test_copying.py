@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hubbub.cluster import heritage
+from hubbub.cluster import heritage, wills
 from hubbub.cluster.copies import FENCE, Found, Piece
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
@@ -48,22 +48,24 @@ async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_loo
     settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
     copying = Copying(member, journal, settings, [], lambda: None)
     looks: list[int] = []
-    copying.copies.stream.look = looks.append  # type: ignore[method-assign,assignment]
+    stream: Any = copying.copies.stream
+    stream.look = lambda behind, number: looks.append(number)
     copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
     try:
-        copying._watch()
+        member.is_awake()
         world.clock.seconds += CLUSTER_DEAD_SECONDS - 1
-        copying._watch()
+        member.is_awake()
         assert not member.broker.undecided and not looks
         world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
-        copying._watch()
+        member.is_awake()
         member.broker.delays.wake()
         copying.wake()
         assert member.broker.undecided and looks and not reader.got
         news = ((1, Piece(8, 1, FENCE, 0, False, b"b")),) if taken_over else ()
         copying._begin = looked
-        copying.copies.found(Found(len(news), None, 0, 1, news=news))
+        copying.copies.found(Found(len(news), None, 0, 1, news=news), looks[-1])
         copying.wake()
+        wills.known(member, wills.WHO_IS_WHERE)
         member.broker.delays.wake()
         assert not member.broker.undecided
         assert [payload for _, payload in reader.got] == ([] if taken_over else [b"due"])

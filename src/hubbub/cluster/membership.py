@@ -66,7 +66,8 @@ class Membership(Hooks):
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
     who has what was here. `unknown`: what it is to hear before anything is due here (`wills`);
     `left`: clients that are gone from any node, and when they had come there.
-    `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last.
+    `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last;
+    `awake`: when it was last seen to be, `stood` is called where it was not for long.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
     `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
@@ -93,7 +94,8 @@ class Membership(Hooks):
         self.excluded = ""
         self.deposed = False
         self.unknown: set[str] = set()
-        self.joined = self.up_since = 0.0
+        self.joined = self.up_since = self.awake = 0.0
+        self.stood: Callable[[], None] = lambda: None
         self.busy = 0
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()
@@ -130,6 +132,7 @@ class Membership(Hooks):
         """The state is recovered and nobody is connected: hear of clients from now on."""
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
+        self.broker.look_awake = self.look_awake
         self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
         self.holdings.look()
         self.inherited = heritage.known(self.broker.state)
@@ -167,7 +170,7 @@ class Membership(Hooks):
     def connected(self, session: Session) -> None:
         self.inner.connected(session)
         if session.opening is not None:
-            self._since[session.number] = self.broker.clock.stamp()
+            self._since[session.number] = session.came
             self.tell_all(frames.Came(*self._came(session)))
 
     def disconnected(self, session: Session, number: int, reason: str) -> None:
@@ -366,6 +369,22 @@ class Membership(Hooks):
             observers.unobserve(estate, name)
         if not estate.lasting:
             del self.estates[estate.client]
+
+    def look_awake(self) -> None:
+        """Whether it stood still (SIGSTOP, a machine that slept) for so long that the others took
+        it for dead. Asked before anything is said that is due, or by who was lost meanwhile.
+        """
+        now = self.broker.clock.now()
+        if 0 < self.awake < now - CLUSTER_DEAD_SECONDS:
+            log.warning("this hub stood still for %.0f s", now - self.awake)
+            self.awake = now
+            wills.stood_still(self)
+            self.stood()
+
+    def is_awake(self) -> None:
+        """A few times a second, before all else."""
+        self.look_awake()
+        self.awake = self.broker.clock.now()
 
     def wake(self, now: float) -> None:
         """A few times a second."""

@@ -9,7 +9,11 @@ knows that a client is connected elsewhere says nothing of its former connection
 here, with a node that is dead, or before a start. Nor does one that hears that the client was at
 another node since, and has gone from there: its will of then was said, or was not to be. By the
 clocks of the two, which is the best there is. MQTT lets a hub that fails say wills later (5.0,
-3.1.2.5); when it is too late it does not. Called by the membership and the runtime. No I/O.
+3.1.2.5); when it is too late it does not.
+
+A hub that stood still is as one that was started, for wills of who had come before: the others took
+it for dead, so its clients may have gone to them, and they say anew who is there. Who has copies
+asks its stream, too. Called by the membership and the runtime. No I/O.
 """
 
 from __future__ import annotations
@@ -59,9 +63,12 @@ def went(membership: Membership, key: Key, since: int, whose: str = "") -> None:
 
 
 def stale(membership: Membership, wills: Mapping[Key, Row]) -> set[Key]:
-    """Of which of these, of before a start or of a dead node, the client was elsewhere since."""
+    """Of which of these, of before a start or of a dead node, the client was elsewhere since. One
+    that waits is due since its connection began.
+    """
     left = membership.left
-    return {key for key, will in wills.items() if 0 < will.time < left.since(key)}
+    began = {key: will.expires or will.time for key, will in wills.items()}
+    return {key for key, at in began.items() if 0 < at < left.since(key)}
 
 
 def key_of(will: Row) -> Key:
@@ -112,13 +119,12 @@ def wait_to_know(membership: Membership, what: str) -> None:
     membership.broker.undecided = True
 
 
-def goes_on(membership: Membership, what: str) -> None:
-    """With what is due, as before: it stood still, and was not started."""
-    if membership.unknown == {what}:
-        membership.unknown.clear()
-        membership.broker.undecided = False
-    elif what in membership.unknown:
-        known(membership, what)
+def stood_still(membership: Membership) -> None:
+    """The others took it for dead, and it hears anew who is with them."""
+    broker = membership.broker
+    membership.joined = membership.up_since = broker.clock.now()
+    broker.stood = broker.clock.stamp()
+    wait_to_know(membership, WHO_IS_WHERE)
 
 
 def known(membership: Membership, what: str) -> None:
@@ -127,7 +133,7 @@ def known(membership: Membership, what: str) -> None:
     membership.unknown.discard(what)
     if membership.unknown or not broker.undecided:
         return
-    broker.undecided = False
+    broker.undecided, broker.stood = False, 0
     lasting = {key for key, one in broker.state.sessions.items() if one.will is not None}
     found = connected(broker, {*broker.state.wills, *lasting})
     for key in sorted(found | stale(membership, broker.state.wills)):

@@ -385,7 +385,7 @@ class Broker(Context):
 
         Its time runs from now on; its will is due after its delay, but not after its end.
         """
-        now, will = self.clock.stamp(), state.will
+        now, will, first = self.clock.stamp(), state.will, self.log.position + 1
         expires = 0 if state.expiry == FOR_EVER else now + state.expiry * 1_000_000
         gone = Silent(state.protocol, state.client, self.open)
         # So much may have been on its way, nobody knows how much was.
@@ -396,6 +396,7 @@ class Broker(Context):
         self.change(row)
         if will is not None:
             self.postpone(will, now, expires)
+            self.log.together(first)
 
     def postpone(self, will: Row, now: int, expires: int) -> int:
         """The connection of a lasting session is lost: when its will is due."""

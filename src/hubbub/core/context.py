@@ -45,9 +45,11 @@ class Context:
     that would stay on the disk (in queues, for sessions that are away, delayed, under a new
     retained name), `no_quorum`: why nothing new can last just now, `unmet`: why a session
     that is not known here may be elsewhere all the same; "" as a rule.
-    `undecided`: another node may have what lasts here, so nothing is due. `gates`: those of the
-    listeners; `rules`: how often they changed. `check_source`: a retained message is given only if
-    its publisher may still write there. `archive`: who finds what was published before.
+    `undecided`: another node may have what lasts here, so nothing is due. `stood`: up to then
+    (microseconds since 1970) this hub stood still, and who had come before may be at another node;
+    0 = that is known; `look_awake` finds it out. `gates`: those of the listeners; `rules`: how
+    often they changed. `check_source`: a retained message is given only if its publisher may still
+    write there. `archive`: who finds what was published before.
     `elsewhere`: HOST:PORT of other nodes of the cluster, for clients that this one sends away.
     `homes`: where sessions last, if not here.
     """
@@ -68,6 +70,8 @@ class Context:
         self.no_room = ""
         self.no_quorum = self.unmet = ""
         self.undecided = False
+        self.stood = 0
+        self.look_awake: Callable[[], None] = lambda: None
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()
         self.audit = Audit(clock, log)

@@ -142,7 +142,7 @@ class State:
         self.delayed: dict[int, int] = {}
         self.large: dict[int, int] = {}  # of these: bytes of what nobody should read to look at it
         self.on_loan: set[tuple[int, str]] = set()
-        self.wills: dict[Key, Row] = {}  # of connected sessions that do not last
+        self.wills: dict[Key, Row] = {}  # of who does not last; `expires`: it is gone
         self.topics = Names()
         self.subtopics = Names()
         self.taken: dict[str, int] = {}

@@ -24,7 +24,6 @@ from hubbub.config.settings import Settings
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER_SECONDS,
     CLUSTER_COPY_HEADS,
-    CLUSTER_DEAD_SECONDS,
 )
 from hubbub.core.session import Revival
 from hubbub.journal.copied import Files, Snapshot
@@ -33,7 +32,6 @@ from hubbub.journal.writer import Journal
 
 ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
 RETRY_SECONDS: Final = 1.0
-WATCH_SECONDS: Final = 1.0  # from one look to the next whether it stood still
 MONITOR_SECONDS: Final = 30.0  # servers are set otherwise only when they start
 MARKER: Final = "copied"  # the file in its directory that says that a journal's rows were
 LANDED_SECONDS: Final = 0.01  # from one look to the next whether the disk has it
@@ -50,8 +48,8 @@ log = logging.getLogger("hubbub.cluster")
 
 class Copying:
     """The copies of one hub's journal. `let_go` is called when more of it is safe. `lived`: there
-    was a life before, here or on the servers. `_awake`: when (monotonic seconds) it was last seen
-    to be; `_stood`: it was not since, and its stream has not been looked at.
+    was a life before, here or on the servers. `_stood`: it stood still, and its stream has not been
+    looked at since.
     """
 
     def __init__(
@@ -81,10 +79,9 @@ class Copying:
         self._monitoring: asyncio.Task[None] | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
-        self._awake = 0.0
         self._stood = False
-        self._watching: asyncio.TimerHandle | None = None
         journal.beyond = self.copies
+        membership.stood = self._stood_still
         membership.confirmed, membership.doubted = self.confirmed, self.doubted
 
     @property
@@ -116,30 +113,23 @@ class Copying:
             )
         )  # fmt: skip
         self._monitoring = asyncio.create_task(self._ask_servers())
-        self._watch()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 await self._asked.wait()
         self.wake()
 
-    def _watch(self) -> None:
-        """Whether it stood still for so long that another node may have what is here. A timer of
-        its own: it is due before anything else is done again, in the turn before the next sweep.
-        """
-        now = self.broker.clock.now()
-        if 0 < self._awake < now - CLUSTER_DEAD_SECONDS and self.copies.life:
-            log.warning("this hub stood still for %.0f s", now - self._awake)
+    def _stood_still(self) -> None:
+        """Another node may have what is here since: its stream says so."""
+        if self.copies.life:
             self._stood = True
             wills.wait_to_know(self.membership, wills.STOOD)
-            self.copies.connected()  # its stream says whether that is so
-        self._awake = now
-        self._watching = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._watch)
+            self.copies.connected()
 
     def _looked(self) -> None:
         """What is here is this node's own, or was let go of."""
         if self._stood:
             self._stood = False
-            wills.goes_on(self.membership, wills.STOOD)
+            wills.known(self.membership, wills.STOOD)
 
     async def _ask_servers(self) -> None:
         """How often they sync; who has the stream may change with each look."""
@@ -384,9 +374,8 @@ class Copying:
         for task in (self._beginning, self._monitoring):
             if task is not None:
                 task.cancel()
-        for timer in (self._gathering, self._watching):
-            if timer is not None:
-                timer.cancel()
+        if self._gathering is not None:
+            self._gathering.cancel()
         await self.stream.close()
 
 

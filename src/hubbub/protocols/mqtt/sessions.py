@@ -142,7 +142,8 @@ class Sessions(Protocol):
 
     def leave(self, session: MqttSession, reason: str, expiry: int, row: Row | None) -> None:
         """Its connection is over: it ends now, or lasts `expiry` seconds; with it, or before, the
-        will of that row, if it is still this hub's to publish.
+        will of that row, if it is still this hub's to publish. One that waits outlives a session
+        that ends, as those of before a start do: due since its connection began.
         """
         broker, stamp = self.broker, self.broker.clock.stamp()
         kept_here = row is not None and row is self.kept_will(session)
@@ -150,9 +151,10 @@ class Sessions(Protocol):
         ends = not session.lasting or not expiry
         expires = 0 if expiry == FOR_EVER else stamp + expiry * SECOND
         kept = session.state.will
-        if will is not None and (ends or not will.delay):
+        if will is not None and (ends or not will.delay) and not self._may_be_elsewhere(session):
             broker.post(will.published(stamp), session)
             will = None
+        first = broker.log.position + 1
         if not session.lasting:
             self.sessions.pop(session.client, None)
         broker.disconnect(session, reason, expires if session.lasting else 0)
@@ -162,6 +164,17 @@ class Sessions(Protocol):
             if will is not None and kept is not None:
                 broker.postpone(kept, stamp, expires)
             self.expect(session.state)
+        if will is not None and row is not None:
+            if ends:
+                broker.change(row._replace(expires=session.came))
+            broker.log.together(first)  # that it is gone, and that its will is to come
+
+    def _may_be_elsewhere(self, session: MqttSession) -> bool:
+        """This hub stood still, and nobody has said so far where its client is: a will would come
+        behind what that has said there.
+        """
+        self.broker.look_awake()
+        return session.came < self.broker.stood
 
     def end(self, session: MqttSession) -> None:
         """A lasting session is over: its will, if it still waits, is published now."""
@@ -177,15 +190,23 @@ class Sessions(Protocol):
         return True
 
     def publish_will(self, will: Row) -> None:
-        """The client's session ended with the hub, and with it any delay."""
+        """The client's session ended with the hub, and with it any delay; or it is one that waited,
+        of who is known to be gone.
+        """
         client = Silent(NAME, name_of(will.client), self.broker.open)
         self.broker.post(will_of(will).published(self.broker.clock.stamp()), client)
-        self.broker.disconnect(client, "hub restarted")
+        if will.expires:
+            self.broker.change(row_about(client, WILL))
+        else:
+            self.broker.disconnect(client, "hub restarted")
 
     def publish_due_will(self, session: MqttSession) -> None:
         will = session.state.will
         if will is not None and 0 < will.expires <= self.broker.clock.stamp():
             self._publish_will(session)
+        waits = self.broker.state.wills.get((NAME, session.client))
+        if waits is not None and waits.expires:
+            self.publish_will(waits)
 
     def _publish_will(self, session: MqttSession) -> None:
         row = session.state.will

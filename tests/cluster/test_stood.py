@@ -1,0 +1,263 @@
+"""A hub that stood still says no will of who went elsewhere meanwhile, and all others once."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.cluster import heritage, wills
+from hubbub.cluster.membership import Membership
+from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.protocols.mqtt import Mqtt, codec
+from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import Properties
+from hubbub.schema import DISCONNECT
+from hubbub.schema import WILL as WILL_ROW
+from tests.cluster.test_keeping import Keepers
+from tests.cluster.world import Reader
+from tests.core.recording import folded
+from tests.protocols.mqtt.conversation import Stage
+from tests.wire import Far, Table
+
+WILL = codec.Will(b"state/ann", b"offline", 1, True)
+
+
+class Place(Table):
+    """Where clients of MQTT come to a node of the world."""
+
+    def __init__(self, world: Keepers, name: str) -> None:
+        super().__init__("all")
+        member = world.members[name]
+        self.clock, self.broker = world.clock, member.broker
+        self.gate = Gate(self.broker.open)
+        self.mqtt = Mqtt(self.broker)
+        member.relays.serve([self.mqtt])
+
+    def ann(self, lasts: int = 0, delay: int = 0) -> Far:
+        """`lasts`, and the will's `delay`: seconds."""
+        late = Properties({spec.WILL_DELAY: delay} if delay else {})
+        expiry = Properties({spec.SESSION_EXPIRY: lasts})
+        far = self.dial(self.mqtt)
+        will = WILL._replace(properties=late)
+        far.say(codec.connect(b"ann", False, 0, will, properties=expiry))
+        return far
+
+
+class Standing(Keepers):
+    """Node a stands still at times; `reader` is there."""
+
+    def __init__(self) -> None:
+        super().__init__(names=("a", "b"))
+        self.place = Place(self, "a")
+        self.here = self.members["a"]
+        self.stands = False
+        self.meet()
+        self.reader = self.client("a", "reader")
+        self.reader.wish("state/#")
+        self.carry()
+
+    def wait(self, seconds: float) -> None:
+        until = self.clock.seconds + seconds
+        while self.clock.seconds < until:
+            self.clock.seconds += 0.25
+            for name, member in self.members.items():
+                if name != "a" or not self.stands:
+                    member.is_awake()
+                    member.wake(self.clock.now())
+            if not self.stands:
+                self.place.mqtt.wake(self.clock.now())
+            self.carry()
+
+    def stand(self) -> None:
+        """For so long that b gives it up; what is said to it is lost."""
+        self.stands = True
+        self.cut.update("ab")
+        self.wait(CLUSTER_DEAD_SECONDS + 1)
+
+    def go_on(self) -> None:
+        self.stands = False
+        self.cut.clear()
+
+    def ann_at(self, name: str) -> Reader:
+        broker = self.members[name].broker
+        session = Reader(broker, "ann")
+        session.protocol = "mqtt"
+        opening = Opening(Gate(broker.open), "127.0.0.1")
+        broker.connect(session, Admission("mqtt", "ann", "", broker.open, opening))
+        return session
+
+    def said(self) -> list[bytes]:
+        return [payload for _, payload in self.reader.got]
+
+
+@pytest.fixture
+def world() -> Standing:
+    return Standing()
+
+
+@pytest.mark.parametrize("seen", ["at once", "later"])
+@pytest.mark.parametrize("still", [True, False])
+def test_who_went_elsewhere_while_its_hub_stood_still_is_not_said_to_be_lost(
+    world: Standing, still: bool, seen: str
+) -> None:
+    ann = world.place.ann()
+    world.wait(1)
+    world.stand()
+    there = world.ann_at("b")
+    world.publish(there, "state/ann", b"online", retain=True)
+    world.wait(1)
+    if not still:
+        there.broker.disconnect(there, "")
+        world.wait(1)
+    world.go_on()
+    if seen == "later":
+        world.wait(0.25)
+    ann.hang_up("lost")
+    world.wait(3 * CLUSTER_DEAD_SECONDS)
+    assert world.said() == [b"online"]
+    assert world.retained("a") == world.retained("b") == {"state/ann": b"online"}
+    broker = world.here.broker
+    assert not broker.state.wills and not broker.undecided and not broker.stood
+
+
+@pytest.mark.parametrize("lasts", [0, 1000])
+def test_who_went_nowhere_is_said_to_be_lost_once_as_soon_as_that_is_known(
+    world: Standing, lasts: int
+) -> None:
+    observer = world.client("a", "observer")
+    ann = world.place.ann(lasts)
+    number = world.here.broker.sessions["mqtt", "ann"].number
+    world.here.broker.observers.observe(observer, f"$client/{number}")
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    ann.hang_up("lost")
+    gone = (f"$client/{number}", 0)
+    assert observer.changes[-1] == gone, "that is seen here, and said at once"
+    world.wait(CLUSTER_DEAD_SECONDS - 1)
+    assert world.said() == []
+    world.wait(3)
+    assert world.said() == [b"offline"]
+    world.wait(3 * CLUSTER_DEAD_SECONDS)
+    assert world.said() == [b"offline"]
+    assert world.retained("b") == {"state/ann": b"offline"}
+    assert observer.changes.count(gone) == 1
+
+
+@pytest.mark.parametrize("delay", [3, 20])
+def test_a_late_will_comes_when_it_is_due_and_that_is_known(world: Standing, delay: int) -> None:
+    ann = world.place.ann(1000, delay)
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    ann.hang_up("lost")
+    world.wait(max(delay, CLUSTER_DEAD_SECONDS) - 1)
+    assert world.said() == []
+    world.wait(3)
+    assert world.said() == [b"offline"]
+
+
+@pytest.mark.parametrize("lasts", [0, 1000])
+def test_who_comes_again_here_finds_its_will_said(world: Standing, lasts: int) -> None:
+    """As by a hub that did not stand still: it was lost, and what it says now comes behind."""
+    ann = world.place.ann(lasts)
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    ann.hang_up("lost")
+    world.wait(1)
+    assert world.said() == []
+    again = world.place.ann(lasts)
+    assert world.said() == [b"offline"]
+    world.wait(3 * CLUSTER_DEAD_SECONDS)
+    assert world.said() == [b"offline"]
+    again.hang_up("lost")
+    assert world.said() == [b"offline", b"offline"]
+
+
+def test_who_came_after_it_stood_still_is_said_to_be_lost_at_once(world: Standing) -> None:
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    world.wait(1)
+    assert world.here.broker.undecided
+    ann = world.place.ann()
+    ann.hang_up("lost")
+    assert world.said() == [b"offline"]
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_where_there_are_copies_its_stream_is_asked_however_long_that_takes(
+    world: Standing, taken_over: bool
+) -> None:
+    """Its heir has said what was due; without a quorum nobody can say whether there is one."""
+    world.here.stood = lambda: wills.wait_to_know(world.here, wills.STOOD)
+    ann = world.place.ann()
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    ann.hang_up("lost")
+    world.wait(100)
+    assert world.said() == []
+    if taken_over:
+        heritage.let_go(world.here.broker, world.here, [world.place.mqtt], 1000)
+    wills.known(world.here, wills.STOOD)
+    assert world.said() == ([] if taken_over else [b"offline"])
+    assert not world.here.broker.state.wills
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_will_that_waited_when_its_hub_was_killed_is_said_at_the_next_start_once(
+    elsewhere: bool,
+) -> None:
+    before = Stage()
+    device = before.device("ann", True, will=codec.Will(b"gone", b"will", 0, False))
+    came = before.broker.sessions["mqtt", "ann"].came
+    before.pass_time(60)
+    before.broker.stood = before.clock.stamp()
+    device.far.hang_up("lost")
+    after = Stage()
+    after.still.seconds = before.still.seconds
+    after.log.rows, after.log.position = list(before.log.rows), before.log.position
+    after.log.sync()
+    after.broker.state = folded(after.log.rows)
+    after.broker.undecided = True
+    after.broker.recover([after.mqtt])
+    watcher = after.device("watcher")
+    watcher.subscribe("gone", 0)
+    watcher.hear()
+    member = Membership(after.broker, Keepers(names=("a",)).lines("a"), "0")
+    member.relays.serve([after.mqtt])
+    if elsewhere:  # it came there while this hub stood still
+        wills.went(member, ("mqtt", "ann"), came + 10_000_000)
+    wills.known(member, wills.WHO_IS_WHERE)
+    after.tick()
+    assert watcher.hear() == ([] if elsewhere else ["gone=will"])
+    assert not folded(after.log.rows).wills
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_that_a_client_is_gone_and_that_its_will_is_to_come_is_written_together(
+    started: bool,
+) -> None:
+    """A crash between the two would leave a session without the will: nobody would hear of it."""
+    stage, together = Stage(), list[tuple[int, int]]()
+    far = stage.dial(stage.mqtt)
+    properties = Properties({spec.SESSION_EXPIRY: 1000})
+    will = WILL._replace(properties=Properties({spec.WILL_DELAY: 30}))
+    far.say(codec.connect(b"ann", False, 0, will, properties=properties))
+    if started:
+        before, stage = stage, Stage()
+        stage.log.rows, stage.log.position = list(before.log.rows), before.log.position
+        stage.broker.state = folded(stage.log.rows)
+    stage.log.together = (  # type: ignore[method-assign]
+        lambda first: together.append((first, stage.log.position))
+    )
+    if started:
+        stage.broker.recover([stage.mqtt])
+    else:
+        far.hang_up("lost")
+    (gone,) = (row for row in stage.log.rows if row.kind == DISCONNECT and row.client == b"ann")
+    late = stage.log.rows[-1]
+    assert (late.kind, late.expires > 0) == (WILL_ROW, True)
+    assert any(first <= gone.seq and late.seq <= last for first, last in together)
