@@ -78,7 +78,7 @@ def test_a_few_schedules_of_what_is_due() -> None:
 
 # Hubs that lose their disks: what one that is away wants was not known from a copy, if something
 # was kept for it, or if it was met and died before it had said so.
-WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000152, 2000157, 2005003)
+WIPED_OUT = (2000006, 2000013, 2000100, 2000119, 2000151, 2000152, 2000157, 2005003, 2010159)
 
 
 def test_a_few_schedules_of_disks_that_are_lost() -> None:
@@ -249,6 +249,53 @@ def test_what_a_dead_heir_had_taken_over_is_known_from_its_copy(heard: bool) -> 
             assert world.streams.stopped == {"a": 1000, "b": 1000, "c": 1000}
             world._end("a")
             wipe(world, "a")
+            world._finish()
+            assert acknowledged
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_two_that_stopped_one_another_and_had_not_taken_over_do_not_wait(both: bool) -> None:
+    """Node b stopped a, and died before it had read it; a came back, stopped b, and lost its disk
+    before it had read that. What a had first is for whoever has the estate of b, which is for that
+    of a. `both` are back, or a alone.
+    """
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(1, Path(folder))
+        try:
+            for name in "abc":
+                world._start(name)
+            world._prepare()
+            world.lossy = 0.0
+            world.rest(4)
+            for listener in world.listeners:
+                listener.cut()
+            for _ in range(20):
+                for author in world.authors:
+                    author.act()
+                world._calm()
+            acknowledged = world._acknowledged("k/")
+            world.gone("a")
+            world._looks("b", fails=1.0)
+            world.gone("b")
+            world._start("a")
+            world.rest(3)
+            world._looks("a", fails=1.0)
+            assert world.streams.stopped == {"a": 1000, "b": 1000}
+            assert [one.data for _, one in world.streams.held["b"]][-1] == b"a@1000"
+            world._end("a")
+            wipe(world, "a")
+            for name in "ab" if both else "a":
+                world._start(name)
+            world.rest(3)
+            for _ in range(4):
+                for name in sorted(world.hubs):
+                    world._looks(name)
+                    world.rest(1)
+            assert world.streams.stopped == {"a": 2000, "b": 1000}
+            assert world.hubs["a"].here.inherited == {"a": 2000, "b": 1000}
             world._finish()
             assert acknowledged
         finally:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubbub.cluster import estates, heritage, wills
@@ -291,7 +291,7 @@ class Heirs:
             if stops and not self._is_ours(name, decisive(name, stops)):
                 stops = unanswered(stops, await self._answered_by(name, decisive(name, stops)))
             self._known[name] = Known(at, stops, True, again)
-            if not stops or not self._is_first(name, stops, newest):
+            if not stops or not await self._is_first(name, stops, newest):
                 return
             first = stops[0].at
             copy = newest
@@ -306,21 +306,32 @@ class Heirs:
             await self._adopt(self._adoption(name, first, copy))
 
     async def _answered_by(self, name: str, stop: Stop) -> int:
-        """Up to which stop the author of that one has answered for them, as its own copy says: it
-        may have died before anybody heard so. What it had then is for whoever answers for the next
-        stop of its own stream; that may be the node `name`, which waits for this.
+        """Up to which stop the author of that one, or who had its estate later, has answered for
+        them, as its own copy says: it may have died before anybody heard so. What it had then is
+        for whoever answers for the next stop of its own stream; that may be the node `name`, which
+        waits for this.
         """
-        here, author = self.membership, estates.began_by(stop.author)
-        there = author == name or (here.hearing.lives(author) and not here.waits(author))
-        if there or not wills.heard_all(here):
-            return 0  # it says so itself
+        here, known = self.membership, 0
+        if here.directory.is_held(stop.author) or not wills.heard_all(here):
+            return 0  # who has it says so
+        for other in await self._apart_from(name):
+            if not here.hearing.lives(other) or here.waits(other):
+                known = max(known, await self._known_by(other, name))
+        return known
+
+    async def _apart_from(self, name: str) -> list[str]:
+        """All with a stream but that one."""
+        return [one for one in (*await self._others(), self.membership.name) if one != name]
+
+    async def _known_by(self, other: str, name: str) -> int:
+        """Up to which stop of a node's stream another one's copy says that somebody has it."""
         try:
-            found = await self.stream.last(self.stream.stream_of(author))
-            pieces = await self.stream.read(author, found.at)
+            found = await self.stream.last(self.stream.stream_of(other))
+            pieces = await self.stream.read(other, found.at)
             ends = [*stops_of(pieces), Stop(found.place + 1, "")]
             return await self._known_in(pieces, ends, name)
         except Exception as error:
-            log.info("what node %r has cannot be read: %s", author, error or type(error).__name__)
+            log.info("what node %r has cannot be read: %s", other, error or type(error).__name__)
             return 0
 
     async def _known_in(
@@ -339,16 +350,43 @@ class Heirs:
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
 
-    def _is_first(self, name: str, stops: list[Stop], newest: Copy | None) -> bool:
+    async def _is_first(self, name: str, stops: list[Stop], newest: Copy | None) -> bool:
         """Whether the first one is for this node; who answers for the last one does so for what the
-        dead node was to answer for itself.
+        dead node was to answer for itself, or would have been.
         """
-        if self._is_ours(name, decisive(name, stops)):
+        first = decisive(name, stops)
+        if self._is_ours(name, first):
             return True
         if newest is None or not self._is_ours(name, stops[-1]):
             return False
-        held = {estates.own(newest.state, name), *estates.held(newest.state)}
-        return is_ours(name, held, name, stops[0])
+        held = _had(name, newest)
+        return is_ours(name, held, name, stops[0]) or await self._leads_to(held, name, first)
+
+    async def _leads_to(self, held: set[str], name: str, stop: Stop) -> bool:
+        """Whether the estate of that stop's author is to be whose `held` are, by stops of others
+        that nobody has answered for. Then nobody else ever answers for it: two nodes stopped one
+        another, in turn, and the later one died before it had taken over.
+        """
+        others = await self._apart_from(name)
+        while stop.author not in held:
+            ended = [await self._ended_by(held, other) for other in others]
+            more = set().union(*ended) - held
+            if not more:
+                return False
+            held = held | more
+        return True
+
+    async def _ended_by(self, held: Container[str], other: str) -> set[str]:
+        """What a node had when its stream was stopped by whoever has those estates, as its copy
+        says; nothing if that is answered, or the stop is another one's.
+        """
+        found = await self.stream.last(self.stream.stream_of(other))
+        pieces = await self.stream.read(other, found.at)
+        stops = unanswered(stops_of(pieces), self._answered(other))
+        if not stops or decisive(other, stops).author not in held:
+            return set()
+        copy = await self._fold([one for one in pieces if one[0] < stops[0].at])
+        return _had(other, copy) if copy is not None else set()
 
     async def _adopt(self, adoption: heritage.Adoption) -> None:
         """What takes long goes in turns; then all of it is here at once."""
@@ -427,6 +465,11 @@ class Heirs:
             self.membership.busy = 0
             for node in self.membership.nodes.values():
                 node.heard = self.broker.clock.now()
+
+
+def _had(name: str, copy: Copy) -> set[str]:
+    """The estates of the node whose copy this is."""
+    return {estates.own(copy.state, name), *estates.held(copy.state)}
 
 
 def copy_of(pieces: Sequence[Numbered]) -> Copy | None:
