@@ -24,6 +24,7 @@ import pytest
 from hubbub import connect
 from hubbub.cluster import frames
 from hubbub.errors import HubbubError
+from hubbub.protocols.mqtt import codec as mqtt
 from hubbub.protocols.switch import codec
 from tests.certificates import Authority
 from tests.process import RunningHub, StartHub
@@ -650,3 +651,41 @@ async def test_credentials_and_tls(start_hub: StartHub, tmp_path: Path) -> None:
         await nodes.know(a, "b")
     finally:
         server.kill()
+
+
+def said_to(hub: RunningHub, *packets: bytes) -> socket.socket:
+    """A bare connection of MQTT, that has been let in."""
+    host, _, port = hub.address.rpartition(":")
+    sock = socket.create_connection((host, int(port)), 10)
+    sock.sendall(packets[0])
+    assert sock.recv(4)[0] >> 4 == mqtt.CONNACK
+    sock.sendall(b"".join(packets[1:]))
+    return sock
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_a_hub_that_stood_still_says_no_will_of_who_has_gone_elsewhere(
+    nodes: Nodes, stack: AsyncExitStack, elsewhere: bool
+) -> None:
+    """That its client was lost is the first thing that it sees when it goes on."""
+    a, b = await nodes.pair()
+    will = mqtt.Will(b"state", b"offline", 1, True)
+    lost = said_to(a, mqtt.connect(b"ann", True, 600, will))
+    online = mqtt.publish(b"state", b"online", 0, True)
+    a.process.send_signal(signal.SIGSTOP)
+    try:
+        lost.close()
+        await nodes.know(b)
+        if elsewhere:
+            there = said_to(b, mqtt.connect(b"ann", True, 600), online)
+            stack.callback(there.close)
+    finally:
+        a.process.send_signal(signal.SIGCONT)
+    await nodes.know(a, "b")
+    await asyncio.sleep(8)
+    for hub in (a, b):
+        late = await stack.enter_async_context(Client(hub, "mqtt", f"late-{hub is a}"))
+        await late.subscribe("state")
+        assert await late.read(1) == [b"online" if elsewhere else b"offline"]
+    assert "stood still" in nodes.log("a")

@@ -171,6 +171,13 @@ class SimulatedHeirs(Heirs):
         finally:
             self.streams.sure = False
 
+    async def _waits_for_itself(self, name: str, upto: int) -> bool:
+        self.streams.sure = True
+        try:
+            return await super()._waits_for_itself(name, upto)
+        finally:
+            self.streams.sure = False
+
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return copy_of(pieces)
 

@@ -256,35 +256,41 @@ def test_what_a_dead_heir_had_taken_over_is_known_from_its_copy(heard: bool) -> 
                 hub.log.abandon()
 
 
+def in_turn(world: Told) -> set[bytes]:
+    """Node b stopped a, and died before it had read it; a came back, stopped b, and did no more.
+    What a had first is for whoever has the estate of b, which is for that of a. Returns what was
+    acknowledged.
+    """
+    for name in "abc":
+        world._start(name)
+    world._prepare()
+    world.lossy = 0.0
+    world.rest(4)
+    for listener in world.listeners:
+        listener.cut()
+    for _ in range(20):
+        for author in world.authors:
+            author.act()
+        world._calm()
+    acknowledged = world._acknowledged("k/")
+    world.gone("a")
+    world._looks("b", fails=1.0)
+    world.gone("b")
+    world._start("a")
+    world.rest(3)
+    world._looks("a", fails=1.0)
+    assert world.streams.stopped == {"a": 1000, "b": 1000}
+    assert [one.data for _, one in world.streams.held["b"]][-1] == b"a@1000"
+    return acknowledged
+
+
 @pytest.mark.parametrize("both", [True, False])
 def test_two_that_stopped_one_another_and_had_not_taken_over_do_not_wait(both: bool) -> None:
-    """Node b stopped a, and died before it had read it; a came back, stopped b, and lost its disk
-    before it had read that. What a had first is for whoever has the estate of b, which is for that
-    of a. `both` are back, or a alone.
-    """
+    """The later one lost its disk before it had read that. `both` are back, or that alone."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = Told(1, Path(folder))
         try:
-            for name in "abc":
-                world._start(name)
-            world._prepare()
-            world.lossy = 0.0
-            world.rest(4)
-            for listener in world.listeners:
-                listener.cut()
-            for _ in range(20):
-                for author in world.authors:
-                    author.act()
-                world._calm()
-            acknowledged = world._acknowledged("k/")
-            world.gone("a")
-            world._looks("b", fails=1.0)
-            world.gone("b")
-            world._start("a")
-            world.rest(3)
-            world._looks("a", fails=1.0)
-            assert world.streams.stopped == {"a": 1000, "b": 1000}
-            assert [one.data for _, one in world.streams.held["b"]][-1] == b"a@1000"
+            acknowledged = in_turn(world)
             world._end("a")
             wipe(world, "a")
             for name in "ab" if both else "a":
@@ -296,6 +302,34 @@ def test_two_that_stopped_one_another_and_had_not_taken_over_do_not_wait(both: b
                     world.rest(1)
             assert world.streams.stopped == {"a": 2000, "b": 1000}
             assert world.hubs["a"].here.inherited == {"a": 2000, "b": 1000}
+            world._finish()
+            assert acknowledged
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()
+
+
+@pytest.mark.parametrize("back", ["the earlier one", "nobody"])
+def test_nor_does_anybody_while_the_later_one_is_dead(back: str) -> None:
+    """Its stream is stopped once more: nobody could answer for the first stop before."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(1, Path(folder))
+        try:
+            acknowledged = in_turn(world)
+            world.gone("a")
+            if back != "nobody":
+                world._start("b")
+                world.rest(3)
+            for _ in range(30):
+                for name in sorted(world.hubs):
+                    world._looks(name)
+                world._pass(4.0)
+                world.rest(1)
+            assert world.streams.stopped == {"a": 2000, "b": 1000}
+            for hub in world.hubs.values():
+                assert hub.here.inherited == {"a": 2000, "b": 1000}
+            held = [name for hub in world.hubs.values() for name in hub.here.holdings.held]
+            assert sorted(one for one in held if "c" not in one)[:3] == ["a", "a@1000", "b"]
             world._finish()
             assert acknowledged
         finally:

@@ -216,7 +216,9 @@ class Heirs:
         at = found.place
         if found.last.kind != FENCE:
             # One that was back, and whose heir is not known: first what was before that.
-            at = await self._unanswered(name, found.at) or await self._fence(name, found)
+            at = await self._unanswered(name, found.at)
+            if not at or await self._waits_for_itself(name, found.at):
+                at = await self._fence(name, found)
         if at:
             await self._answer(name, at)
 
@@ -227,6 +229,21 @@ class Heirs:
         heads = await self.stream.read(name, upto, heads=True)
         stops = (at for at, piece in heads if piece.kind == FENCE)
         return max((at for at in stops if at > self._answered(name)), default=0)
+
+    async def _waits_for_itself(self, name: str, upto: int) -> bool:
+        """Whether what a dead node had before its first stop is for whoever is to have what it had
+        last: then nobody answers for that one before its stream is stopped once more. Asked of who
+        was waited for in vain, as all of it is read.
+        """
+        known = self._known.get(name)
+        if known is None or not known.whole or self.broker.clock.now() < known.again:
+            return False
+        pieces = await self.stream.read(name, upto)
+        newest = await self._fold(pieces)
+        stops = unanswered(stops_of(pieces), self._answered(name))
+        if newest is None or not stops:
+            return False
+        return await self._leads_to(_had(name, newest), name, decisive(name, stops))
 
     async def _look_at_own(self) -> None:
         """Who stopped this node may have died before it had adopted, with this one as its heir."""
