@@ -15,7 +15,7 @@ from hubbub.schema import DISCONNECT
 from hubbub.schema import WILL as WILL_ROW
 from tests.cluster.test_keeping import Keepers
 from tests.cluster.world import Reader
-from tests.core.recording import folded
+from tests.core.recording import StillClock, folded
 from tests.protocols.mqtt.conversation import Stage
 from tests.wire import Far, Table
 
@@ -206,6 +206,17 @@ def test_where_there_are_copies_its_stream_is_asked_however_long_that_takes(
     assert not world.here.broker.state.wills
 
 
+def test_who_takes_no_part_any_more_says_what_is_due_as_one_that_is_alone(world: Standing) -> None:
+    world.place.ann()
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    world.here.is_awake()
+    world.here.excluded = "another node has its name"
+    world.wait(wills.UNKNOWN_SECONDS + 1)
+    assert not world.here.broker.undecided and not world.here.broker.stood
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_will_that_waited_when_its_hub_was_killed_is_said_at_the_next_start_once(
     elsewhere: bool,
@@ -261,3 +272,24 @@ def test_that_a_client_is_gone_and_that_its_will_is_to_come_is_written_together(
     late = stage.log.rows[-1]
     assert (late.kind, late.expires > 0) == (WILL_ROW, True)
     assert any(first <= gone.seq and late.seq <= last for first, last in together)
+
+
+class Sleepy(StillClock):
+    """Of a machine that slept for so many microseconds."""
+
+    slept = 0
+
+    def _asleep(self) -> int:
+        return self.slept
+
+
+@pytest.mark.parametrize("seconds", [CLUSTER_DEAD_SECONDS - 1, CLUSTER_DEAD_SECONDS + 1])
+def test_a_machine_that_slept_is_noticed(seconds: float) -> None:
+    world = Keepers(names=())
+    world.clock = clock = Sleepy()
+    member = world.add("a")
+    member.look_awake()
+    member.is_awake()
+    clock.slept = int(seconds * 1_000_000)
+    member.broker.look_awake()
+    assert bool(member.broker.stood) is member.broker.undecided is (seconds > CLUSTER_DEAD_SECONDS)

@@ -67,7 +67,8 @@ class Membership(Hooks):
     who has what was here. `unknown`: what it is to hear before anything is due here (`wills`);
     `left`: clients that are gone from any node, and when they had come there.
     `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last;
-    `awake`: when it was last seen to be, `stood` is called where it was not for long.
+    `awake`: when it was last seen to be (`Clock.elapsed`), `stood` is called where it was not for
+    long.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
     `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
@@ -374,7 +375,7 @@ class Membership(Hooks):
         """Whether it stood still (SIGSTOP, a machine that slept) for so long that the others took
         it for dead. Asked before anything is said that is due, or by who was lost meanwhile.
         """
-        now = self.broker.clock.now()
+        now = self.broker.clock.elapsed()
         if 0 < self.awake < now - CLUSTER_DEAD_SECONDS:
             log.warning("this hub stood still for %.0f s", now - self.awake)
             self.awake = now
@@ -384,11 +385,12 @@ class Membership(Hooks):
     def is_awake(self) -> None:
         """A few times a second, before all else."""
         self.look_awake()
-        self.awake = self.broker.clock.now()
+        self.awake = self.broker.clock.elapsed()
 
     def wake(self, now: float) -> None:
         """A few times a second."""
         if self.excluded:
+            wills.look(self, now)
             return
         for node in list(self.nodes.values()):
             silent = now - node.heard > CLUSTER_DEAD_SECONDS + node.busy

@@ -43,6 +43,10 @@ class Clock:
     def now(self) -> float:
         return self._seconds()
 
+    def elapsed(self) -> float:
+        """Seconds as `now` has them, and those in which the machine slept."""
+        return self.now() + self._asleep() / 1_000_000
+
     def spent(self) -> float:
         """The seconds that this thread has worked: for who must not work for too long at a time."""
         return time.thread_time()
