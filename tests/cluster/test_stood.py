@@ -6,6 +6,8 @@ import pytest
 
 from hubbub.cluster import heritage, wills
 from hubbub.cluster.membership import Membership
+from hubbub.core.broker import Broker
+from hubbub.core.clock import Clock
 from hubbub.core.gate import Admission, Gate, Opening
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 from hubbub.protocols.mqtt import Mqtt, codec
@@ -15,7 +17,7 @@ from hubbub.schema import DISCONNECT
 from hubbub.schema import WILL as WILL_ROW
 from tests.cluster.test_keeping import Keepers
 from tests.cluster.world import Reader
-from tests.core.recording import StillClock, folded
+from tests.core.recording import Recording, StillClock, folded
 from tests.protocols.mqtt.conversation import Stage
 from tests.wire import Far, Table
 
@@ -247,31 +249,40 @@ def test_a_will_that_waited_when_its_hub_was_killed_is_said_at_the_next_start_on
     assert not folded(after.log.rows).wills
 
 
+class Grouping(Recording):
+    """Knows which rows a crash does not tear apart."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.groups: list[range] = []
+
+    def together(self, first: int) -> None:
+        self.groups.append(range(first, self.position + 1))
+
+
 @pytest.mark.parametrize("started", [False, True])
 def test_that_a_client_is_gone_and_that_its_will_is_to_come_is_written_together(
     started: bool,
 ) -> None:
     """A crash between the two would leave a session without the will: nobody would hear of it."""
-    stage, together = Stage(), list[tuple[int, int]]()
+    stage = Stage()
+    log = stage.log = Grouping(stage.clock)
+    broker = stage.broker = Broker(stage.clock, log, "all")
+    stage.mqtt = Mqtt(broker)
     far = stage.dial(stage.mqtt)
     properties = Properties({spec.SESSION_EXPIRY: 1000})
     will = WILL._replace(properties=Properties({spec.WILL_DELAY: 30}))
     far.say(codec.connect(b"ann", False, 0, will, properties=properties))
     if started:
-        before, stage = stage, Stage()
-        stage.log.rows, stage.log.position = list(before.log.rows), before.log.position
-        stage.broker.state = folded(stage.log.rows)
-    stage.log.together = (  # type: ignore[method-assign]
-        lambda first: together.append((first, stage.log.position))
-    )
-    if started:
-        stage.broker.recover([stage.mqtt])
+        broker = Broker(stage.clock, log, "all")
+        broker.state = folded(log.rows)
+        broker.recover([Mqtt(broker)])
     else:
         far.hang_up("lost")
-    (gone,) = (row for row in stage.log.rows if row.kind == DISCONNECT and row.client == b"ann")
-    late = stage.log.rows[-1]
+    (gone,) = (row for row in log.rows if row.kind == DISCONNECT and row.client == b"ann")
+    late = log.rows[-1]
     assert (late.kind, late.expires > 0) == (WILL_ROW, True)
-    assert any(first <= gone.seq and late.seq <= last for first, last in together)
+    assert any(gone.seq in group and late.seq in group for group in log.groups)
 
 
 class Sleepy(StillClock):
