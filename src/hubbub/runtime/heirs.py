@@ -51,6 +51,7 @@ UNMET_SECONDS: Final = 2 * CLUSTER_RETURN_SECONDS  # until then each one is ther
 UNMET: Final = "it is not known yet which sessions are at a node that is away"
 SAID_SECONDS: Final = 0.2  # until what was said has left this machine
 WAITING_BYTES: Final = 2 * CLUSTER_COPY_PIECE  # behind which acknowledgements wait for the servers
+UNREAD: Final = -1  # in the place of a message's number
 WAIT_SECONDS: Final = 0.005  # from one look to the next whether it is less
 
 log = logging.getLogger("hubbub.cluster")
@@ -305,10 +306,12 @@ class Heirs:
             said = heritage.known(newest.state).get(name, 0) if newest is not None else 0
             stops = unanswered(stops_of(pieces), max(self._answered(name), said))
             stops = unanswered(stops, await self._known_in(pieces, stops[1:-1], name))
+            all_read = False
             if stops and not self._is_ours(name, decisive(name, stops)):
-                stops = unanswered(stops, await self._answered_by(name, decisive(name, stops)))
+                answered, all_read = await self._answered_by(name, decisive(name, stops))
+                stops = unanswered(stops, answered)
             self._known[name] = Known(at, stops, True, again)
-            if not stops or not await self._is_first(name, stops, newest):
+            if not stops or not await self._is_first(name, stops, newest, all_read):
                 return
             first = stops[0].at
             copy = newest
@@ -322,26 +325,28 @@ class Heirs:
         if first > self._answered(name):
             await self._adopt(self._adoption(name, first, copy))
 
-    async def _answered_by(self, name: str, stop: Stop) -> int:
+    async def _answered_by(self, name: str, stop: Stop) -> tuple[int, bool]:
         """Up to which stop the author of that one, or who had its estate later, has answered for
         them, as its own copy says: it may have died before anybody heard so. What it had then is
         for whoever answers for the next stop of its own stream; that may be the node `name`, which
-        waits for this.
+        waits for this. And whether all were asked.
         """
-        here, known = self.membership, 0
+        here = self.membership
         if here.directory.is_held(stop.author) or not wills.heard_all(here):
-            return 0  # who has it says so
-        for other in await self._apart_from(name):
-            if not here.hearing.lives(other) or here.waits(other):
-                known = max(known, await self._known_by(other, name))
-        return known
+            return 0, False  # who has it says so
+        others = await self._apart_from(name)
+        asked = [one for one in others if not here.hearing.lives(one) or here.waits(one)]
+        found = [await self._known_by(one, name) for one in asked]
+        return max(found, default=0), UNREAD not in found
 
     async def _apart_from(self, name: str) -> list[str]:
         """All with a stream but that one."""
         return [one for one in (*await self._others(), self.membership.name) if one != name]
 
     async def _known_by(self, other: str, name: str) -> int:
-        """Up to which stop of a node's stream another one's copy says that somebody has it."""
+        """Up to which stop of a node's stream another one's copy says that somebody has it, UNREAD
+        if it cannot be read.
+        """
         try:
             found = await self.stream.last(self.stream.stream_of(other))
             pieces = await self.stream.read(other, found.at)
@@ -349,7 +354,7 @@ class Heirs:
             return await self._known_in(pieces, ends, name)
         except Exception as error:
             log.info("what node %r has cannot be read: %s", other, error or type(error).__name__)
-            return 0
+            return UNREAD
 
     async def _known_in(
         self, pieces: Sequence[Numbered], ends: Iterable[Stop], name: str
@@ -367,9 +372,11 @@ class Heirs:
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
 
-    async def _is_first(self, name: str, stops: list[Stop], newest: Copy | None) -> bool:
+    async def _is_first(
+        self, name: str, stops: list[Stop], newest: Copy | None, all_read: bool
+    ) -> bool:  # fmt: skip
         """Whether the first one is for this node; who answers for the last one does so for what the
-        dead node was to answer for itself, or would have been.
+        dead node was to answer for itself, or would have been, if nobody has: `all_read`.
         """
         first = decisive(name, stops)
         if self._is_ours(name, first):
@@ -377,7 +384,9 @@ class Heirs:
         if newest is None or not self._is_ours(name, stops[-1]):
             return False
         held = _had(name, newest)
-        return is_ours(name, held, name, stops[0]) or await self._leads_to(held, name, first)
+        if is_ours(name, held, name, stops[0]):
+            return True
+        return all_read and await self._leads_to(held, name, first)
 
     async def _leads_to(self, held: set[str], name: str, stop: Stop) -> bool:
         """Whether the estate of that stop's author is to be whose `held` are, by stops of others
@@ -386,24 +395,27 @@ class Heirs:
         """
         others = await self._apart_from(name)
         while stop.author not in held:
-            ended = [await self._ended_by(held, other) for other in others]
-            more = set().union(*ended) - held
-            if not more:
+            more: set[str] = set()
+            for other in others:
+                copy = await self._ended_by(held, other)
+                if copy is not None and heritage.known(copy.state).get(name, 0) >= stop.at:
+                    return False  # that one had answered
+                more |= _had(other, copy) if copy is not None else set()
+            if more <= held:
                 return False
             held = held | more
         return True
 
-    async def _ended_by(self, held: Container[str], other: str) -> set[str]:
-        """What a node had when its stream was stopped by whoever has those estates, as its copy
-        says; nothing if that is answered, or the stop is another one's.
+    async def _ended_by(self, held: Container[str], other: str) -> Copy | None:
+        """The copy of a node whose stream was stopped by whoever has those estates, from before
+        that; None if it is answered, or the stop is another one's.
         """
         found = await self.stream.last(self.stream.stream_of(other))
         pieces = await self.stream.read(other, found.at)
         stops = unanswered(stops_of(pieces), self._answered(other))
         if not stops or decisive(other, stops).author not in held:
-            return set()
-        copy = await self._fold([one for one in pieces if one[0] < stops[0].at])
-        return _had(other, copy) if copy is not None else set()
+            return None
+        return await self._fold([one for one in pieces if one[0] < stops[0].at])
 
     async def _adopt(self, adoption: heritage.Adoption) -> None:
         """What takes long goes in turns; then all of it is here at once."""
