@@ -6,7 +6,8 @@
  *                                              └── ...
  *
  * The publisher keeps at most --window messages out: one is out until every subscriber has it.
- * --batch messages leave in one write. All frames are equally long:
+ * --batch messages leave in one write. All are alike; with --topics N none is: each has one of N
+ * topics and 8 to 300 bytes of JSON.
  *
  *     SMQ       | size u16 | 8 | tid u32 | etid u32 | 0 u32 | sequence u64 | filling |
  *     MQTT      | 0x30 | length, 1 to 3 bytes | topic, 2 + n |  sequence u64 | filling |
@@ -52,7 +53,7 @@ static const char UPGRADE[] =
     "Sec-WebSocket-Protocol: mqtt\r\n\r\n";
 
 static struct {
-    int port, pid, from, to, subscribers, window, batch, payload;
+    int port, pid, from, to, subscribers, topics, window, batch, payload;
     double seconds, warm_up;
 } want = {
     .port = 8080, .subscribers = 1, .window = 1, .batch = 1, .payload = 64, .seconds = 1, .warm_up = 0.2,
@@ -70,10 +71,13 @@ struct subscriber {
 /* How long a message is, and where its payload begins. */
 struct shape { size_t size, head; };
 
+enum { MESSAGE_MAX = 64 + PAYLOAD_MAX };
+
 static struct subscriber *subscribers;
 static int publisher, poller;
-static uint8_t *out;                       /* one batch of frames; sequences are filled in */
-static struct shape sending, receiving;
+static uint8_t *out, *like;                /* one batch of messages; the one that all are like */
+static struct shape alike;
+static uint32_t *tids, etid;               /* of the topics, where SMQ publishes */
 static size_t out_at, out_end;
 static uint64_t sent, delivered, wrong;
 static bool blocked;
@@ -103,6 +107,48 @@ static double hub_cpu(void)
 
 /* Publishing */
 
+static uint32_t drawn(uint32_t below)
+{
+    static uint32_t state = 1;             /* the same messages in every run */
+    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+    return state % below;
+}
+
+/* The name of a topic, in MQTT and in SMQ. */
+static int name(char *topic, int number)
+{
+    return want.topics ? sprintf(topic, "load/%d/%d", getpid(), number)
+                       : sprintf(topic, "load/%d", getpid());
+}
+
+/* A message for that topic, without its sequence. */
+static struct shape message(uint8_t *p, int number, size_t payload)
+{
+    static const char text[] = "{\"temperature\":21.5,\"unit\":\"C\"},";
+    uint8_t *begin = p;
+    if (want.from == SMQ) {
+        uint32_t numbers[] = { htonl(tids[number]), htonl(etid), 0 };
+        size_t size = HEAD + payload;
+        p = mempcpy(p, (uint8_t[]){ size >> 8, size, PUBLISH }, 3);
+        p = mempcpy(p, numbers, sizeof numbers);
+    } else {
+        char topic[40];
+        int length = name(topic, number);
+        *p++ = 0x30;
+        for (size_t left = 2 + length + payload; ; left >>= 7) {
+            *p++ = (left & 127) | (left > 127 ? 128 : 0);
+            if (left < 128) break;
+        }
+        *p++ = 0;
+        *p++ = length;
+        p = mempcpy(p, topic, length);
+    }
+    struct shape shape = { p - begin + payload, p - begin };
+    for (size_t at = 0; at < payload; at++)
+        p[at] = want.topics ? text[at % (sizeof text - 1)] : 'x';
+    return shape;
+}
+
 static void flush(void)
 {
     while (out_at < out_end) {
@@ -128,9 +174,15 @@ static void publish(void)
 {
     while (!blocked && room()) {
         int count = room() < (uint64_t)want.batch ? (int)room() : want.batch;
-        for (int i = 0; i < count; i++, sent++) memcpy(out + i * sending.size + sending.head, &sent, 8);
-        out_at = 0;
-        out_end = count * sending.size;
+        out_at = out_end = 0;
+        for (int i = 0; i < count; i++, sent++) {
+            uint8_t *p = out + out_end;
+            struct shape shape = alike;
+            if (want.topics) shape = message(p, drawn(want.topics), 8 + drawn(293));
+            else memcpy(p, like, shape.size);
+            memcpy(p + shape.head, &sent, 8);
+            out_end += shape.size;
+        }
         flush();
     }
 }
@@ -156,6 +208,24 @@ static void unframe(struct subscriber *s, const uint8_t *raw, size_t n)
     }
 }
 
+/* The next message of what a subscriber has; its size is 0 if it is not all there. */
+static struct shape next(const uint8_t *p, size_t have)
+{
+    struct shape none = { 0 };
+    if (have < 2) return none;
+    if (want.to == SMQ) {
+        size_t size = p[0] << 8 | p[1];
+        return size <= have ? (struct shape){ size, HEAD } : none;
+    }
+    size_t at = 1, size = 0;
+    for (int shift = 0; at < have; shift += 7) {
+        size |= (size_t)(p[at] & 127) << shift;
+        if (p[at++] < 128) break;
+    }
+    if (at + size > have || at + 2 > have) return none;
+    return (struct shape){ at + size, at + 2 + (p[at] << 8 | p[at + 1]) };
+}
+
 static void receive(struct subscriber *s)
 {
     static uint8_t raw[INPUT];
@@ -166,9 +236,10 @@ static void receive(struct subscriber *s)
     if (want.to == WEBSOCKET) unframe(s, raw, n);
     else s->used += n;
     size_t at = 0;
-    for (; s->used - at >= receiving.size; at += receiving.size) {
+    struct shape shape;
+    for (; (shape = next(s->in + at, s->used - at)).size; at += shape.size) {
         uint64_t sequence;
-        memcpy(&sequence, s->in + at + receiving.head, 8);
+        memcpy(&sequence, s->in + at + shape.head, 8);
         bool publish = want.to == SMQ ? s->in[at + 2] == PUBLISH : s->in[at] == 0x30;
         if (!publish || sequence != s->next++) wrong++;
         delivered++;
@@ -211,8 +282,8 @@ static int dial(void)
     return fd;
 }
 
-/* Be let in by SMQ and ask for the topic; return the socket. */
-static int enter(char role, int number, uint8_t request, uint32_t *tid, uint32_t *etid)
+/* Be let in by SMQ and ask for the topics; return the socket. */
+static int enter(char role, int number, uint8_t request)
 {
     char body[64], topic[40];
     int fd = dial();
@@ -223,9 +294,11 @@ static int enter(char role, int number, uint8_t request, uint32_t *tid, uint32_t
     body[1] = length;
     body[2 + length] = 0;
     say(fd, CONNECT, body, 3 + length);
-    *etid = answer(fd, 3, 4);
-    say(fd, request, topic, sprintf(topic, "load/%d", getpid()));
-    *tid = answer(fd, request + 1, 4);
+    etid = answer(fd, 3, 4);
+    for (int i = 0; i < (want.topics ? want.topics : 1); i++) {
+        say(fd, request, topic, name(topic, i));
+        tids[i] = answer(fd, request + 1, 4);
+    }
     return fd;
 }
 
@@ -264,7 +337,7 @@ static int enter_mqtt(char role, int number, bool framed)
     ask(fd, packet, 14 + length, framed, 0x20, 4);
     if (role == 'p') return fd;
     memcpy(packet, (uint8_t[]){ 0x82, 0, 0, 1, 0, 0 }, 6);
-    length = snprintf((char *)packet + 6, 40, "load/%d", getpid());
+    length = snprintf((char *)packet + 6, 40, want.topics ? "load/%d/#" : "load/%d", getpid());
     packet[5] = length;
     packet[6 + length] = 0;
     packet[1] = 5 + length;
@@ -279,50 +352,22 @@ static void watch(int fd, void *who)
     if (epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event)) die("epoll");
 }
 
-/* The frame of one message, without its sequence; how long it is, and where its payload begins. */
-static struct shape message(uint8_t *p, int protocol, uint32_t tid, uint32_t etid)
-{
-    if (protocol == SMQ) {
-        uint32_t numbers[] = { htonl(tid), htonl(etid), 0 };
-        size_t size = HEAD + want.payload;
-        memcpy(p, (uint8_t[]){ size >> 8, size, PUBLISH }, 3);
-        memcpy(p + 3, numbers, sizeof numbers);
-        return (struct shape){ size, HEAD };
-    }
-    char topic[40];
-    uint8_t *begin = p;
-    int length = sprintf(topic, "load/%d", getpid());
-    *p++ = 0x30;
-    for (size_t left = 2 + length + want.payload; ; left >>= 7) {
-        *p++ = (left & 127) | (left > 127 ? 128 : 0);
-        if (left < 128) break;
-    }
-    *p++ = 0;
-    *p++ = length;
-    p = mempcpy(p, topic, length);
-    return (struct shape){ p - begin + want.payload, p - begin };
-}
-
 static void connect_all(void)
 {
-    uint32_t tid = 0, etid = 0;
-    uint8_t like[64 + PAYLOAD_MAX];
     poller = epoll_create1(0);
     subscribers = calloc(want.subscribers, sizeof *subscribers);
-    if (!subscribers || poller < 0) die("memory");
+    tids = calloc(want.topics + 1, sizeof *tids);
+    like = malloc(MESSAGE_MAX);
+    out = malloc((size_t)want.batch * (64 + (want.topics ? 300 : want.payload)));
+    if (!subscribers || !tids || !like || !out || poller < 0) die("memory");
     for (int i = 0; i < want.subscribers; i++) {
         struct subscriber *s = &subscribers[i];
-        s->fd = want.to == SMQ ? enter('s', i, SUBSCRIBE, &tid, &etid)
-                               : enter_mqtt('s', i, want.to == WEBSOCKET);
+        s->fd = want.to == SMQ ? enter('s', i, SUBSCRIBE) : enter_mqtt('s', i, want.to == WEBSOCKET);
         watch(s->fd, s);
     }
-    publisher = want.from == SMQ ? enter('p', 0, CREATE, &tid, &etid) : enter_mqtt('p', 0, false);
+    publisher = want.from == SMQ ? enter('p', 0, CREATE) : enter_mqtt('p', 0, false);
     watch(publisher, NULL);
-    receiving = message(like, want.to, 0, 0);
-    sending = message(like, want.from, tid, etid);
-    memset(like + sending.head, 'x', want.payload);
-    if (!(out = malloc(want.batch * sending.size))) die("memory");
-    for (int i = 0; i < want.batch; i++) memcpy(out + i * sending.size, like, sending.size);
+    alike = message(like, 0, want.payload);
 }
 
 /* The run */
@@ -360,6 +405,7 @@ static void parse(int argc, char **argv)
         { "pid", &want.pid, NULL, 1, 1 << 30 },
         { "from", &want.from, NULL, SMQ, MQTT },
         { "to", &want.to, NULL, SMQ, WEBSOCKET },
+        { "topics", &want.topics, NULL, 0, 10000 },  /* messages differ; 0 = all are alike */
         { "subscribers", &want.subscribers, NULL, 1, 1000 },
         { "window", &want.window, NULL, 1, 1 << 20 },
         { "batch", &want.batch, NULL, 1, 10000 },

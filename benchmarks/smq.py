@@ -37,19 +37,24 @@ DISK: Final = "default"
 
 
 class Cell(NamedTuple):
-    """One way to load the hub: `window` messages are out, `batch` of them leave in one write."""
+    """One way to load the hub: `window` messages are out, `batch` of them leave in one write.
+    `topics`: messages differ, by topic and by length; 0 = all are alike.
+    """
 
     subscribers: int
     window: int
     batch: int
+    topics: int = 0
 
     @property
     def name(self) -> str:
         written = "each in a write" if self.batch == 1 else f"{self.batch} in a write"
-        return f"1→{self.subscribers} window {self.window}, {written}"
+        unlike = f", unlike, {self.topics} topics" if self.topics else ""
+        return f"1→{self.subscribers} window {self.window}, {written}{unlike}"
 
 
 CELLS: Final = (
+    Cell(1, 1, 1, 50), Cell(1, 20, 1, 50), Cell(1, 1000, 20, 50), Cell(20, 20, 1, 50),
     Cell(1, 1, 1), Cell(1, 20, 1), Cell(1, 1000, 1), Cell(1, 1000, 20),
     Cell(20, 20, 1), Cell(20, 1000, 1), Cell(20, 1000, 20),
 )  # fmt: skip
@@ -70,7 +75,8 @@ def measure(load: Path, hub: Broker, cell: Cell, seconds: float, payload: int) -
     """Load the hub once. RuntimeError if a message was lost, repeated or out of order."""
     options = {
         "port": hub.port, "pid": hub.pid, "subscribers": cell.subscribers, "window": cell.window,
-        "batch": cell.batch, "seconds": seconds, "warm-up": seconds / 4, "payload": payload,
+        "batch": cell.batch, "topics": cell.topics, "seconds": seconds, "warm-up": seconds / 4,
+        "payload": payload,
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     done = subprocess.run([load, *words], capture_output=True, text=True)
