@@ -22,6 +22,8 @@ from hubbub.spark import start
 from tests.process import ROOT
 
 HOME: Final = Path(pyspark.__file__).parent
+STARTUP: Final = Path(__file__).with_name("startup")
+PYTHONPATH: Final = f"{STARTUP}:{ROOT / 'src'}"
 PATIENCE: Final = 200.0  # seconds, on a machine that may be busy
 
 
@@ -33,7 +35,7 @@ def environment() -> dict[str, str]:
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": PYTHONPATH,
     }
 
 

@@ -26,8 +26,8 @@ from hubbub.journal.table import Table
 from hubbub.pipeline.layout import Layout
 from hubbub.spark.hub import Hub
 from tests.pipeline.test_run import rows_of
-from tests.process import ROOT, RunningHub
-from tests.spark.cluster import HOME, PATIENCE, Cluster, environment, wait
+from tests.process import RunningHub
+from tests.spark.cluster import HOME, PATIENCE, PYTHONPATH, Cluster, environment, wait
 from tests.spark.test_remote import ACCESS
 from tests.spark.test_sink import published
 
@@ -279,7 +279,7 @@ def follow_then_end(hub: RunningHub, *where: str) -> None:
 def pipeline(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "hubbub", "pipeline", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
