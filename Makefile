@@ -1,9 +1,11 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
-# Three at a time: on two cores they take 21 minutes, where two at a time took 26. Whole files, because
-# files share hubs and Spark, in the order of tests/conftest.py. Empty runs them one by one.
-PARALLEL ?= --numprocesses $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
+# Four at a time, for which they need 8 GB (PROCESSES=3: 6): on two cores, of which those that start
+# Spark want one each, and the others a fifth. tests/conftest.py mixes them. Three at a time, one kind
+# after the other, took 21 minutes. Whole files, because files share hubs and Spark. Empty runs them
+# one by one.
+PARALLEL ?= --numprocesses $(or $(PROCESSES),4) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Where it is set each of a thousand processes compiles all it imports: a hub starts in 0.66 s of a

@@ -33,15 +33,37 @@ settings.load_profile("random" if os.environ.get("HYPOTHESIS") == "random" else 
 
 
 LONGEST = ("spark", "slow", "interop")  # what makes the tests of a file long
+SHORT = len(LONGEST)
 
 
+@pytest.hookimpl(trylast=True)  # of those that are wanted
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests come first, so that those who share the files end together."""
-    places: dict[Path, int] = {}
+    """In which order those who share the files take them.
+
+    What starts Spark keeps a processor busy, and other long files wait most of their time: so the
+    two are mixed. One kind after the other the processors had too much to do at first, and then too
+    little. Short files come last, so that all end together.
+    """
+    kinds: dict[Path, int] = {}
+    given: dict[Path, float] = {}
     for item in items:
-        marks = (n for n, mark in enumerate(LONGEST) if item.get_closest_marker(mark))
-        places[item.path] = min(next(marks, len(LONGEST)), places.get(item.path, len(LONGEST)))
-    items.sort(key=lambda item: places[item.path])
+        kinds[item.path] = min(_kind(item), kinds.get(item.path, SHORT))
+        given[item.path] = given.get(item.path, 0.0) + _given(item)
+    files = sorted(kinds, key=lambda path: (kinds[path], -given[path]))
+    spark = [path for path in files if kinds[path] == 0]
+    waiting = [path for path in files if 0 < kinds[path] < SHORT]
+    places = {path: n / len(some) for some in (spark, waiting) for n, path in enumerate(some)}
+    items.sort(key=lambda item: places.get(item.path, 1.0))
+
+
+def _kind(item: pytest.Item) -> int:
+    return next((n for n, mark in enumerate(LONGEST) if item.get_closest_marker(mark)), SHORT)
+
+
+def _given(item: pytest.Item) -> float:
+    """Seconds that it may take, where more than usual: who wrote it knew that it is long."""
+    limit = item.get_closest_marker("timeout")
+    return float(limit.args[0]) if limit is not None else 0.0
 
 
 @pytest.fixture(autouse=True)
