@@ -2,27 +2,26 @@
 
 `python -m benchmarks.crossing` (two minutes) loads a hub that keeps everything in memory with one
 publisher and a hundred readers (`fanout.c`): MQTT and SMQ, each to each, and to readers behind
-WebSockets. Then 50 pairs of MQTT over TLS, beside mosquitto's TLS: `load.c` speaks through stunnel,
-which is no part of what is measured. Ways and brokers take turns within a round. It measures and
-never judges; docs/benchmarks.md says how to read the result.
+WebSockets. Then 50 pairs of MQTT over TLS, beside mosquitto's TLS (`load.c`, which needs OpenSSL's
+headers for that). Ways and brokers take turns within a round. It measures and never judges;
+docs/benchmarks.md says how to read the result.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import Broker, Missing, ended, free_port, hubbub, mosquitto, wait_for
+from benchmarks.brokers import Broker, Missing, hubbub, mosquitto
 from benchmarks.generator import built
 from benchmarks.many import COMPILED, certificate
 
@@ -36,6 +35,7 @@ READERS: Final = 100
 PAIRS: Final = 50
 AIM: Final = 1.3  # of MQTT to MQTT
 TLS_AIM: Final = 1.0  # of mosquitto
+HEADERS: Final = Path("/usr/include/openssl/ssl.h")
 
 
 class Way(NamedTuple):
@@ -79,34 +79,16 @@ def crossing(hub: Broker, chosen: argparse.Namespace) -> Iterator[str]:
                f"{statistics.median(costs):.2f} | {cells[0]} | {cells[1]} |")  # fmt: skip
 
 
-@contextmanager
-def tunnel(broker: Broker, folder: Path) -> Iterator[int]:
-    """A port that speaks in clear and goes on to the broker by TLS."""
-    program = shutil.which("stunnel")
-    if program is None:
-        raise Missing("no stunnel: on Debian, apt install stunnel4")
-    port = free_port()
-    file = folder / f"stunnel-{port}.conf"
-    file.write_text(
-        "foreground = yes\npid =\nsyslog = no\ndebug = 3\n"
-        "socket = l:TCP_NODELAY=1\nsocket = r:TCP_NODELAY=1\n"
-        f"[load]\nclient = yes\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{broker.port}\n"
-    )
-    process = subprocess.Popen([program, file], stderr=subprocess.DEVNULL, text=True)
-    with ended(process):
-        wait_for(port, process)
-        yield port
-
-
-def secured(brokers: list[Broker], ports: list[int], chosen: argparse.Namespace) -> Iterator[str]:
+def secured(brokers: list[Broker], chosen: argparse.Namespace) -> Iterator[str]:
     """The lines of the table of pairs over TLS; the first broker is the one to compare with."""
-    program = built("load")
+    if not HEADERS.exists():
+        raise Missing("no headers of OpenSSL: on Debian, apt install libssl-dev")
+    program = built("load", "-DTLS", "-lssl", "-lcrypto", called="load-tls")
     found: dict[tuple[int, str], list[float]] = {}
-    columns = list(zip(brokers, ports, strict=True))
-    for _, qos, (broker, port) in product(range(chosen.rounds), (0, 1), columns):
+    for _, qos, broker in product(range(chosen.rounds), (0, 1), brokers):
         cost = loaded(
-            program, broker, port=port, publishers=PAIRS, subscribers=PAIRS, pairs=1, qos=qos,
-            seconds=chosen.seconds, warm_up=chosen.seconds / 4,
+            program, broker, port=broker.port, publishers=PAIRS, subscribers=PAIRS, pairs=1,
+            qos=qos, tls=1, seconds=chosen.seconds, warm_up=chosen.seconds / 4,
         )  # fmt: skip
         found.setdefault((qos, broker.name), []).append(cost)
     yield f"| {PAIRS} pairs over TLS, one at a time, QoS | " + " | ".join(
@@ -146,8 +128,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
             stack.enter_context(peer),
             stack.enter_context(hubbub(name, folder / "tls", *settings, package=compiled)),
         ]
-        ports = [stack.enter_context(tunnel(broker, folder)) for broker in brokers]
-        print(*secured(brokers, ports, chosen), sep="\n", flush=True)
+        print(*secured(brokers, chosen), sep="\n", flush=True)
 
 
 def main() -> int:

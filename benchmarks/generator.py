@@ -13,18 +13,20 @@ from pathlib import Path
 from benchmarks.brokers import ROOT, Missing
 
 
-def built(name: str, *flags: str) -> Path:
-    """The path of the generator made from NAME.c; compiled again when its source is newer."""
+def built(name: str, *flags: str, called: str = "") -> Path:
+    """The path of the generator made from NAME.c, also under another name; compiled again when its
+    source is newer.
+    """
     if not sys.platform.startswith("linux"):
         raise Missing("not Linux: the generator waits with epoll and reads /proc")
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
     source = Path(__file__).with_name(f"{name}.c")
-    program = ROOT / "build" / "benchmarks" / name
+    program = ROOT / "build" / "benchmarks" / (called or name)
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         program.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O2", "-Wall", *flags, "-o", program, source], check=True)
+        subprocess.run([compiler, "-O2", "-Wall", "-o", program, source, *flags], check=True)
     return program
 
 

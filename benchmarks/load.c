@@ -24,6 +24,8 @@
  * version, not of a feature. With --qos 3, too, each message has any QoS: order is one of each QoS
  * then (MQTT 5.0, 4.6), so that it is not counted.
  *
+ * Built with -DTLS (and -lssl -lcrypto) it speaks TLS with --tls 1.
+ *
  * Exit code: 0 all is well; 1 a delivery was wrong or the broker stalled; 2 it could not start.
  * Build: cc -O2 -Wall -o load load.c. Called by mqtt.py, which chooses topologies and compares.
  */
@@ -43,6 +45,12 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TLS
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#else
+typedef void SSL;
+#endif
 
 enum {
     STAMP = 8,                /* publisher and sequence */
@@ -57,6 +65,7 @@ enum {
 struct options {
     int port, reader_port, pid, version, publishers, subscribers, pairs, qos, window, batch, payload;
     int topics;                            /* 0: all messages are alike */
+    int tls;
     int rate;                              /* messages a second of all publishers; 0: as the window lets */
     double seconds, warm_up;
 };
@@ -71,6 +80,7 @@ struct stream { uint32_t next, missing; };
 
 struct connection {
     int fd;
+    SSL *ssl;                              /* NULL without TLS */
     bool blocked;                          /* the kernel takes no more; epoll says when it does */
     uint8_t *in, *out;
     size_t in_used, out_used, out_room;
@@ -120,6 +130,68 @@ static double broker_cpu(void)
     return seconds_of(clock);
 }
 
+/* The socket, or TLS around it: as send and recv are */
+
+static ssize_t put(struct connection *c, const void *data, size_t size)
+{
+#ifdef TLS
+    if (c->ssl) {
+        int n = SSL_write(c->ssl, data, size);
+        if (n > 0) return n;
+        errno = SSL_get_error(c->ssl, n) == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+        return -1;
+    }
+#endif
+    return send(c->fd, data, size, MSG_NOSIGNAL);
+}
+
+static ssize_t get(struct connection *c, void *place, size_t size)
+{
+#ifdef TLS
+    if (c->ssl) {
+        int n = SSL_read(c->ssl, place, size);
+        if (n > 0) return n;
+        errno = SSL_get_error(c->ssl, n) == SSL_ERROR_WANT_READ ? EAGAIN : EPROTO;
+        return -1;
+    }
+#endif
+    return recv(c->fd, place, size, 0);
+}
+
+/* All of it, while the socket blocks. */
+static bool get_all(struct connection *c, uint8_t *place, size_t size)
+{
+    while (size) {
+        ssize_t n = get(c, place, size);
+        if (n <= 0) return false;
+        place += n, size -= n;
+    }
+    return true;
+}
+
+static bool more_waits(struct connection *c)
+{
+#ifdef TLS
+    return c->ssl && SSL_pending(c->ssl);
+#else
+    return false;
+#endif
+}
+
+static void shake_hands(struct connection *c)
+{
+#ifdef TLS
+    static SSL_CTX *context;
+    if (!want.tls) return;
+    if (!context) {
+        context = SSL_CTX_new(TLS_client_method());
+        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    }
+    c->ssl = SSL_new(context);
+    if (!c->ssl || !SSL_set_fd(c->ssl, c->fd) || SSL_connect(c->ssl) != 1) die("TLS");
+#endif
+}
+
 /* Output */
 
 static void watch(struct connection *c, bool blocked)
@@ -133,7 +205,7 @@ static void flush(struct connection *c)
 {
     size_t at = 0;
     while (at < c->out_used) {
-        ssize_t n = send(c->fd, c->out + at, c->out_used - at, MSG_NOSIGNAL);
+        ssize_t n = put(c, c->out + at, c->out_used - at);
         if (n < 0 && errno != EAGAIN) die("send");
         if (n < 0) break;
         at += n;
@@ -324,9 +396,9 @@ static void take(struct connection *c, uint8_t head, const uint8_t *body, size_t
     else wrong++;
 }
 
-static void receive(struct connection *c)
+static void receive_some(struct connection *c)
 {
-    ssize_t n = recv(c->fd, c->in + c->in_used, INPUT + want.payload - c->in_used, 0);
+    ssize_t n = get(c, c->in + c->in_used, INPUT + want.payload - c->in_used);
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) die("the broker closed a connection");
     c->in_used += n;
@@ -345,19 +417,25 @@ static void receive(struct connection *c)
         at = body + size;
     }
     memmove(c->in, c->in + at, c->in_used -= at);
+}
+
+static void receive(struct connection *c)
+{
+    do receive_some(c); while (more_waits(c));
     if (c->out_used && !c->blocked) flush(c);
 }
 
 /* Connecting: one after the other, blocking */
 
 /* Send a packet; the answer is of that type, and its byte at `code_at` is no refusal. */
-static void ask(int fd, const uint8_t *packet, size_t size, uint8_t answer, int code_at)
+static void ask(
+    struct connection *c, const uint8_t *packet, size_t size, uint8_t answer, int code_at)
 {
-    uint8_t got[128];
-    if (send(fd, packet, size, MSG_NOSIGNAL) != (ssize_t)size) die("send");
+    uint8_t got[130] = { 0 };
+    if (put(c, packet, size) != (ssize_t)size) die("send");
     errno = 0;
-    if (recv(fd, got, 2, MSG_WAITALL) != 2 || got[0] != answer || got[1] > 127) die("no answer");
-    if (recv(fd, got, got[1], MSG_WAITALL) <= code_at || got[code_at] > 2) die("refused");
+    if (!get_all(c, got, 2) || got[0] != answer || got[1] > 127) die("no answer");
+    if (!get_all(c, got + 2, got[1]) || got[1] <= code_at || got[2 + code_at] > 2) die("refused");
 }
 
 static void connect_one(struct connection *c, char role, int number)
@@ -371,12 +449,13 @@ static void connect_one(struct connection *c, char role, int number)
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address)) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    shake_hands(c);
     uint8_t packet[64] = { 0x10, 0, 0, 4, 'M', 'Q', 'T', 'T', want.version, 2, 0, 0 };
     int id = 12 + v5(), length;
     length = snprintf((char *)packet + id + 2, 40, "load-%d-%c%d", getpid(), role, number);
     packet[id + 1] = length;
     packet[1] = id + length;
-    ask(c->fd, packet, id + 2 + length, 0x20, 1);
+    ask(c, packet, id + 2 + length, 0x20, 1);
 }
 
 static void subscribe(struct connection *c, int number)
@@ -390,7 +469,7 @@ static void subscribe(struct connection *c, int number)
     packet[name + 1] = length;
     packet[name + 2 + length] = want.qos == MIXED ? 2 : want.qos;
     packet[1] = name + 1 + length;
-    ask(c->fd, packet, name + 3 + length, 0x90, 2 + v5());
+    ask(c, packet, name + 3 + length, 0x90, 2 + v5());
 }
 
 static void hand_to_poller(struct connection *c)
@@ -492,6 +571,7 @@ static void parse(int argc, char **argv)
         { "pairs", &want.pairs, NULL, 0, 1 },
         { "qos", &want.qos, NULL, 0, MIXED },
         { "topics", &want.topics, NULL, 0, 1000000 },  /* messages differ; 0 = all are alike */
+        { "tls", &want.tls, NULL, 0, 1 },
         { "rate", &want.rate, NULL, 0, 1000000 },
         { "window", &want.window, NULL, 1, IDS },
         { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */

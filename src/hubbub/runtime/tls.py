@@ -146,7 +146,7 @@ class Secured:
         if self._shaking and not self._shake():
             return
         try:
-            while size := incoming.pending or tls.pending():
+            while size := incoming.pending:  # more than is in it: a record is read whole
                 piece = tls.read(min(size, RECORD))
                 if not piece:
                     self._ended = True
@@ -184,7 +184,12 @@ class Secured:
     # A transport, to who is inside
 
     def write(self, data: bytes) -> None:
-        if data and not self._closing:
+        if self._closing or not data:
+            return
+        if len(data) <= RECORD:  # nearly always
+            self._tls.write(data)
+            self._transport.write(self._outgoing.read())
+        else:
             self._seal(data)
             self._send()
 
