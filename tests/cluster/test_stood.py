@@ -9,7 +9,11 @@ from hubbub.cluster.membership import Membership
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Admission, Gate, Opening
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.core.limits import (
+    CLUSTER_BEAT_SECONDS,
+    CLUSTER_DEAD_SECONDS,
+    CLUSTER_STOOD_SECONDS,
+)
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties
@@ -70,11 +74,11 @@ class Standing(Keepers):
                 self.place.mqtt.wake(self.clock.now())
             self.carry()
 
-    def stand(self) -> None:
+    def stand(self, seconds: float = CLUSTER_DEAD_SECONDS + 1) -> None:
         """For so long that b gives it up; what is said to it is lost."""
         self.stands = True
         self.cut.update("ab")
-        self.wait(CLUSTER_DEAD_SECONDS + 1)
+        self.wait(seconds)
 
     def go_on(self) -> None:
         self.stands = False
@@ -120,6 +124,26 @@ def test_who_went_elsewhere_while_its_hub_stood_still_is_not_said_to_be_lost(
     assert world.retained("a") == world.retained("b") == {"state/ann": b"online"}
     broker = world.here.broker
     assert not broker.state.wills and not broker.undecided and not broker.stood
+
+
+@pytest.mark.parametrize("quiet", [0.25, 0.5, 0.75, CLUSTER_BEAT_SECONDS])
+def test_it_is_noticed_as_soon_as_it_may_be_dead_for_others(
+    world: Standing, quiet: float
+) -> None:
+    """They heard of it last before it stood still, by up to the time from one beat to the next."""
+    ann = world.place.ann()
+    world.wait(10 + quiet)
+    world.stand(0.25)
+    while "a" in world.members["b"].nodes:
+        world.wait(0.25)
+    there = world.ann_at("b")
+    world.publish(there, "state/ann", b"online", retain=True)
+    world.clock.seconds += 0.125
+    world.go_on()
+    ann.hang_up("lost")
+    world.wait(3 * CLUSTER_DEAD_SECONDS)
+    assert world.said() == [b"online"]
+    assert world.retained("a") == world.retained("b") == {"state/ann": b"online"}
 
 
 @pytest.mark.parametrize("lasts", [0, 1000])
@@ -294,7 +318,7 @@ class Sleepy(StillClock):
         return self.slept
 
 
-@pytest.mark.parametrize("seconds", [CLUSTER_DEAD_SECONDS - 1, CLUSTER_DEAD_SECONDS + 1])
+@pytest.mark.parametrize("seconds", [CLUSTER_STOOD_SECONDS - 1, CLUSTER_STOOD_SECONDS + 1])
 def test_a_machine_that_slept_is_noticed(seconds: float) -> None:
     world = Keepers(names=())
     world.clock = clock = Sleepy()
@@ -303,4 +327,4 @@ def test_a_machine_that_slept_is_noticed(seconds: float) -> None:
     member.is_awake()
     clock.slept = int(seconds * 1_000_000)
     member.broker.look_awake()
-    assert bool(member.broker.stood) is member.broker.undecided is (seconds > CLUSTER_DEAD_SECONDS)
+    assert bool(member.broker.stood) is member.broker.undecided is (seconds > CLUSTER_STOOD_SECONDS)

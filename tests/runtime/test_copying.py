@@ -11,7 +11,7 @@ from hubbub.cluster import heritage, wills
 from hubbub.cluster.copies import FENCE, Found, Piece
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS
+from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_STOOD_SECONDS
 from hubbub.journal.writer import Journal
 from hubbub.runtime.copying import Copying
 from tests.cluster.test_keeping import KEEP, Keepers
@@ -51,9 +51,10 @@ async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_loo
     stream: Any = copying.copies.stream
     stream.look = lambda behind, number: looks.append(number)
     copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
+    copying.copies.ready = True
     try:
         member.is_awake()
-        world.clock.seconds += CLUSTER_DEAD_SECONDS - 1
+        world.clock.seconds += CLUSTER_STOOD_SECONDS - 1
         member.is_awake()
         assert not member.broker.undecided and not looks
         world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
@@ -69,6 +70,34 @@ async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_loo
         member.broker.delays.wake()
         assert not member.broker.undecided
         assert [payload for _, payload in reader.got] == ([] if taken_over else [b"due"])
+    finally:
+        await copying.close()
+        journal.directory.release()
+
+
+async def test_nor_does_who_began_to_copy_anew_just_then(tmp_path: Path) -> None:
+    """Its stream was purged, and nobody leads it: what was asked before may not be so any more."""
+    world = Keepers(names=("a", "b"))
+    member = world.members["a"]
+    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
+    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
+    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
+    copying._begin = looked
+    try:
+        member.is_awake()
+        copying._is_torn()
+        world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
+        member.is_awake()
+        wills.known(member, wills.WHO_IS_WHERE)
+        copying.wake()
+        assert member.broker.undecided
+        copying.copies.begin(8, Found(0, None), 0, iter(()), iter(()))
+        copying.wake()
+        assert member.broker.undecided, "what it found it may have asked before it stood still"
+        copying.copies.ready = True
+        copying.wake()
+        assert not member.broker.undecided
     finally:
         await copying.close()
         journal.directory.release()

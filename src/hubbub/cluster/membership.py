@@ -43,6 +43,7 @@ from hubbub.core.limits import (
     CLUSTER_DEAD_SECONDS,
     CLUSTER_NAMES,
     CLUSTER_RECORD_BYTES,
+    CLUSTER_STOOD_SECONDS,
     LINK_BYTES,
     LINK_CHOKED,
 )
@@ -372,11 +373,11 @@ class Membership(Hooks):
             del self.estates[estate.client]
 
     def look_awake(self) -> None:
-        """Whether it stood still (SIGSTOP, a machine that slept) for so long that the others took
-        it for dead. Asked before anything is said that is due, or by who was lost meanwhile.
+        """Whether it stood still (SIGSTOP, a machine that slept) for so long that others may have
+        taken it for dead. Asked before anything is said that is due, or by who was lost meanwhile.
         """
         now = self.broker.clock.elapsed()
-        if 0 < self.awake < now - CLUSTER_DEAD_SECONDS:
+        if 0 < self.awake < now - CLUSTER_STOOD_SECONDS:
             log.warning("this hub stood still for %.0f s", now - self.awake)
             self.awake = now
             wills.stood_still(self)

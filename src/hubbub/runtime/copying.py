@@ -119,8 +119,8 @@ class Copying:
         self.wake()
 
     def _stood_still(self) -> None:
-        """Another node may have what is here since: its stream says so."""
-        if self.copies.life:
+        """Another node may have what is here since: its stream says so, now or when it can."""
+        if self.copies.active:
             self._stood = True
             wills.wait_to_know(self.membership, wills.STOOD)
             self.copies.connected()
@@ -314,7 +314,8 @@ class Copying:
         """A few times a second."""
         copies = self.copies
         copies.wake()
-        if self._stood and copies.is_own(0):
+        # Of a life that has not begun nothing is known before a quorum has its checkpoint.
+        if self._stood and copies.ready and copies.is_own(0):
             self._looked()
         if self._doubted > self._gave_up and copies.is_own(self._doubted) and not self.fenced_at:
             self._is_old()
