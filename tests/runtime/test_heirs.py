@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from hubbub.cluster import frames, wills
+from hubbub.cluster import estates, frames, wills
 from hubbub.cluster.copies import FENCE, LOG, Found, Piece
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered, Stop, decisive, is_ours
@@ -18,7 +18,9 @@ from hubbub.core.limits import (
     CLUSTER_ADOPT_SECONDS,
     CLUSTER_DEAD_SECONDS,
     CLUSTER_HEIR_SECONDS,
+    CLUSTER_RETURN_SECONDS,
 )
+from hubbub.core.state import State
 from hubbub.journal.copied import Copy
 from hubbub.runtime.heirs import Heirs
 from tests.cluster.test_heritage import Dying
@@ -355,3 +357,84 @@ async def test_an_heir_of_very_much_is_not_dead_while_it_takes_it_over() -> None
     world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
     other.wake(world.clock.now())
     assert "a" not in other.nodes
+
+
+class Streams(Servers):
+    """What is in the stream of each node, and which of them nobody leads."""
+
+    def __init__(self, **streams: list[Numbered]) -> None:
+        super().__init__()
+        self.streams = streams
+        self.names = list(streams)
+        self.leaderless: set[str] = set()
+
+    async def last(self, stream: str) -> Found:
+        at, piece = self.streams[stream][-1]
+        return Found(at, piece)
+
+    async def message(self, node: str, at: int) -> Piece | None:
+        return dict(self.streams[node])[at]
+
+    async def read(self, node: str, upto: int, heads: bool = False) -> list[Numbered]:
+        if node in self.leaderless:
+            raise TimeoutError
+        if not heads and node == "b":
+            self.read_at.append(upto)
+        return self.streams[node]
+
+
+def put(at: int, by: str = "") -> Numbered:
+    """A stop by that estate, or a piece of a life."""
+    return at, Piece(at, 1, FENCE if by else LOG, 0, False, by.encode())
+
+
+def at_a(world: World, servers: Streams) -> Heirs:
+    """Node a looks; copies say nothing."""
+    copying: Any = SimpleNamespace(
+        stream=servers, copies=SimpleNamespace(ready=True), fenced_at=0, waiting_bytes=0
+    )
+    heirs = Heirs(world.members["a"], copying, [], lambda: None)
+    heirs._fold = AsyncMock(side_effect=lambda pieces: Copy(State(), {}, 0))  # type: ignore[method-assign]
+    return heirs
+
+
+async def test_a_stream_that_nobody_leads_keeps_nobody_from_answering_for_another_one() -> None:
+    """Where the first stop of b leads cannot be said; that it is for this node now can."""
+    world = World(names=("a",))
+    servers = Streams(a=[put(1)], b=[put(1000, "c"), put(1500)], d=[put(1)])
+    servers.leaderless.add("d")
+    heirs, member = at_a(world, servers), world.members["a"]
+    for _ in range(4 * int(CLUSTER_RETURN_SECONDS)):
+        await heirs._safely("b", heirs._look_at("b"))
+        world.clock.seconds += 1
+    assert 0 < len(servers.read_at) <= 4, "all of it is read now and then, not each second"
+    member.holdings.held["c"] = 1
+    for _ in range(int(CLUSTER_RETURN_SECONDS) + 1):
+        await heirs._safely("b", heirs._look_at("b"))
+        world.clock.seconds += 1
+    assert member.inherited["b"] == 1000
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_what_a_life_had_that_was_not_whole_is_not_that_of_the_one_before(
+    whole: bool,
+) -> None:
+    """Nodes aa and b stopped one another, so aa goes on; b was back and is stopped by this node. Of
+    its last life no checkpoint is there: what is says which estates it had before.
+    """
+    world = World(names=("a",))
+    servers = Streams(
+        a=[put(1)], aa=[put(1000, "b")], b=[put(1000, "aa"), put(1500), put(2000, "a")]
+    )
+    heirs, member = at_a(world, servers), world.members["a"]
+    copy = Copy(State(), {}, 0)
+    if whole:
+        copy.state.apply(estates.taken_row(estates.STOPPED, 1000))
+    heirs._fold = AsyncMock(  # type: ignore[method-assign]
+        side_effect=lambda pieces: copy if len(pieces) == 3 else Copy(State(), {}, 0)
+    )
+    own = [Stop(1000, "b")]
+    assert is_ours("aa", {"aa@1000"}, "b", Stop(1000, "aa"), own), "it is for that one"
+    for _ in range(4):
+        await heirs._safely("b", heirs._answer("b", 2000))
+    assert "b" not in member.inherited

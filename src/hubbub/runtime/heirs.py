@@ -234,17 +234,24 @@ class Heirs:
     async def _waits_for_itself(self, name: str, upto: int) -> bool:
         """Whether what a dead node had before its first stop is for whoever is to have what it had
         last: then nobody answers for that one before its stream is stopped once more. Asked of who
-        was waited for in vain, as all of it is read.
+        was waited for in vain, as all of it is read. If that fails, the first stop may be answered
+        all the same, and all of it is read as seldom as ever.
         """
         known = self._known.get(name)
         if known is None or not known.whole or self.broker.clock.now() < known.again:
             return False
-        pieces = await self.stream.read(name, upto)
-        newest = await self._fold(pieces)
-        stops = unanswered(stops_of(pieces), self._answered(name))
-        if newest is None or not stops:
+        try:
+            pieces = await self.stream.read(name, upto)
+            newest = await self._fold(pieces)
+            stops = unanswered(stops_of(pieces), self._answered(name))
+            if newest is None or not stops:
+                return False
+            held = _had(name, newest, stops)
+            return await self._leads_to(held, name, decisive(name, stops))
+        except Exception as error:
+            text = "for whom node %r waits cannot be read: %s"
+            log.info(text, name, error or type(error).__name__)
             return False
-        return await self._leads_to(_had(name, newest), name, decisive(name, stops))
 
     async def _look_at_own(self) -> None:
         """Who stopped this node may have died before it had adopted, with this one as its heir."""
@@ -383,7 +390,7 @@ class Heirs:
             return True
         if newest is None or not self._is_ours(name, stops[-1]):
             return False
-        held = _had(name, newest)
+        held = _had(name, newest, stops[:-1])
         if is_ours(name, held, name, stops[0]):
             return True
         return all_read and await self._leads_to(held, name, first)
@@ -397,25 +404,30 @@ class Heirs:
         while stop.author not in held:
             more: set[str] = set()
             for other in others:
-                copy = await self._ended_by(held, other)
+                behind, copy = await self._ended_by(held, other)
                 if copy is not None and heritage.known(copy.state).get(name, 0) >= stop.at:
                     return False  # that one had answered
-                more |= _had(other, copy) if copy is not None else set()
+                more |= _had(other, copy, behind) if copy is not None else set()
             if more <= held:
                 return False
             held = held | more
         return True
 
-    async def _ended_by(self, held: Container[str], other: str) -> Copy | None:
+    async def _ended_by(
+        self, held: Container[str], other: str
+    ) -> tuple[list[Stop], Copy | None]:  # fmt: skip
         """The copy of a node whose stream was stopped by whoever has those estates, from before
-        that; None if it is answered, or the stop is another one's.
+        that, and the stops behind which it was; None if it is answered, or the stop is another
+        one's.
         """
         found = await self.stream.last(self.stream.stream_of(other))
         pieces = await self.stream.read(other, found.at)
-        stops = unanswered(stops_of(pieces), self._answered(other))
+        every = stops_of(pieces)
+        stops = unanswered(every, self._answered(other))
+        behind = every[: len(every) - len(stops)]
         if not stops or decisive(other, stops).author not in held:
-            return None
-        return await self._fold([one for one in pieces if one[0] < stops[0].at])
+            return behind, None
+        return behind, await self._fold([one for one in pieces if one[0] < stops[0].at])
 
     async def _adopt(self, adoption: heritage.Adoption) -> None:
         """What takes long goes in turns; then all of it is here at once."""
@@ -496,8 +508,14 @@ class Heirs:
                 node.heard = self.broker.clock.now()
 
 
-def _had(name: str, copy: Copy) -> set[str]:
-    """The estates of the node whose copy this is."""
+def _had(name: str, copy: Copy, behind: Iterable[Stop]) -> set[str]:
+    """The estates that a node had behind those stops, as its copy says. One of before the last of
+    them says what it had then, which is another one's: the node died before its next life, which
+    had nothing so far, was whole.
+    """
+    last = max((stop.at for stop in behind), default=0)
+    if copy.state.taken.get(estates.STOPPED, 0) < last:
+        return {estates.named(name, last)}
     return {estates.own(copy.state, name), *estates.held(copy.state)}
 
 
