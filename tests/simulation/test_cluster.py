@@ -323,7 +323,8 @@ def test_nor_does_anybody_while_the_later_one_is_dead(back: str) -> None:
             for _ in range(30):
                 for name in sorted(world.hubs):
                     world._looks(name)
-                world._pass(4.0)
+                world._pass(2.0)  # of more it would know that it stood still
+                world._pass(2.0)
                 world.rest(1)
             assert world.streams.stopped == {"a": 2000, "b": 1000}
             for hub in world.hubs.values():
