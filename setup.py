@@ -46,7 +46,8 @@ HOT = [
     "runtime/strangers.py",
     # The socket, and its parts, each of which goes on from the one before.
     "runtime/waiting.py", "runtime/rates.py", "runtime/framing.py", "runtime/expiry.py",
-    "runtime/arriving.py", "runtime/socket.py", "runtime/tls.py",
+    "runtime/arriving.py", "runtime/socket.py", "runtime/records.py",
+    "runtime/tls.py",
 ]  # fmt: skip
 WISH = "HUBBUB_COMPILE"
 Config = Mapping[str, Any] | None

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.runtime.farewell import Leaving
-from hubbub.runtime.tls import PART, RECORD, Secured
+from hubbub.runtime.records import EMPTY, PART, RECORD
+from hubbub.runtime.tls import Secured
 from tests.certificates import Authority
+from tests.runtime.sealing import ALERT, Sealing
 
 
 class Outer:
@@ -25,6 +27,10 @@ class Outer:
         self.writes = 0
         self.done: list[str] = []
         self.protocol: Any = None
+        self.waiting = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -135,7 +141,9 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
     authority = Authority(tmp_path_factory.mktemp("tls"))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(Path(authority.sign("localhost", server=True)))
-    return server, ssl.create_default_context(cafile=str(authority.file))
+    client = ssl.create_default_context(cafile=str(authority.file))
+    client.keylog_filename = str(authority.folder / "secrets")
+    return server, client
 
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
@@ -150,6 +158,20 @@ def begun(contexts: Contexts) -> Line:
 
     asyncio.run(shake())
     return line
+
+
+def by_hand(line: Line, contexts: Contexts) -> Sealing:
+    return Sealing(Path(contexts[1].keylog_filename), line.peer)
+
+
+def hear(line: Line, data: bytes, seconds: float = 0.0) -> None:
+    """With a loop for so long: what ends by itself has a time."""
+
+    async def main() -> None:
+        line.secured.data_received(data)
+        await asyncio.sleep(seconds)
+
+    asyncio.run(main())
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.lists(st.integers(0, 2000), max_size=5))
@@ -216,12 +238,122 @@ def test_rubbish_inside_ends_it_with_an_alert(contexts: Contexts) -> None:
     line = begun(contexts)
     torn = bytearray(line.sealed(b"first") + line.sealed(b"hello"))
     torn[-1] ^= 1
-    line.secured.data_received(bytes(torn))
-    assert line.inner.said == [b"first"] and line.outer.done == ["close"]
+    hear(line, bytes(torn))
+    assert line.inner.said == [b"first"] and line.outer.done == ["write_eof", "resume_reading"]
     with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC|bad record mac"):
         line.heard()
-    line.secured.connection_lost(None)
+    assert line.inner.calls[1].startswith("lost TLS: ") and len(line.inner.calls) == 2
+    assert line.outer.protocol is not line.secured and line.leaving.transports
+
+
+def test_answers_behind_rubbish_are_not_written(contexts: Contexts) -> None:
+    """OpenSSL refuses to seal anything by then: who answered broke, with a traceback in the log."""
+    line = begun(contexts)
+    torn = bytearray(line.sealed(b"first") + line.sealed(b"hello"))
+    torn[-1] ^= 1
+
+    def answer(data: bytes) -> None:
+        assert data == b"first" and line.secured.is_closing()
+        line.secured.write(b"answer")
+        line.secured.writelines([b"answer"])
+
+    line.inner.data_received = answer  # type: ignore[method-assign]
+    hear(line, bytes(torn))
     assert line.inner.calls[1].startswith("lost TLS: ")
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_changes_of_keys_without_end_are_ended(contexts: Contexts, asks: bool) -> None:
+    """Each takes OpenSSL 44 us: a read of them kept all others waiting for half a second, and each
+    answer waited in memory for a peer that reads nothing.
+    """
+    line = begun(contexts)
+    sealing = by_hand(line, contexts)
+    written = len(line.outer.written)
+    hear(line, b"".join(sealing.change_of_keys(asks) for _ in range(1000)))
+    assert line.inner.calls == ["made", "lost TLS: too many records without data"]
+    assert len(line.outer.written) - written <= 3 * EMPTY * 27
+
+
+def test_some_changes_of_keys_are_answered(contexts: Contexts) -> None:
+    line = begun(contexts)
+    sealing = by_hand(line, contexts)
+    for _ in range(EMPTY // 2):
+        line.secured.data_received(sealing.change_of_keys(True) + sealing.record(b"x"))
+    line.secured.write(b"y")
+    assert (b"".join(line.inner.said), line.heard()) == (b"x" * (EMPTY // 2), b"y")
+
+
+def test_many_small_records_are_no_empty_ones(contexts: Contexts) -> None:
+    line = begun(contexts)
+    data = b"".join(line.sealed(b"%d " % one) for one in range(2000))
+    for at in range(0, len(data), 7777):
+        line.secured.data_received(data[at : at + 7777])
+    assert b"".join(line.inner.said) == b"".join(b"%d " % one for one in range(2000))
+    assert line.inner.calls == ["made"]
+
+
+def test_a_record_is_read_at_once_whatever_is_behind_it(contexts: Contexts) -> None:
+    """With the first byte of the next one behind it, it was read byte by byte: 13 ms for 16 KB."""
+    line = begun(contexts)
+    first, second = line.sealed(b"x" * RECORD), line.sealed(b"y" * RECORD)
+    opened, secured = [], cast(Any, line.secured)
+    tls = secured._tls
+
+    class Counting:
+        def read(self, size: int) -> bytes:
+            opened.append(size)
+            return cast(bytes, tls.read(size))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tls, name)
+
+    secured._tls = Counting()
+    line.secured.data_received(first[:-1])
+    line.secured.data_received(first[-1:] + second[:1])
+    line.secured.data_received(second[1:])
+    assert b"".join(line.inner.said) == b"x" * RECORD + b"y" * RECORD
+    assert len(opened) <= 6
+
+
+def test_many_pieces_leave_in_parts(contexts: Contexts) -> None:
+    """What OpenSSL had in memory at once it keeps: 8 MB a connection of which much was read."""
+    line = begun(contexts)
+    before = line.outer.writes
+    line.inner.transport.writelines([b"x" * RECORD] * 64)
+    assert line.outer.writes - before >= 32
+    assert line.heard() == b"x" * RECORD * 64
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_what_has_bytes_is_written(contexts: Contexts, kind: Callable[[bytes], Any]) -> None:
+    """As to other transports: an answer of a mounted application may be a memoryview."""
+    line = begun(contexts)
+    line.inner.transport.write(kind(b"x" * 5))
+    line.inner.transport.writelines([kind(b"y" * RECORD * 2)])
+    assert line.heard() == b"x" * 5 + b"y" * RECORD * 2
+
+
+@pytest.mark.parametrize("how", ["in order", "cut", "alert"])
+def test_who_left_and_reads_nothing_of_what_is_left_has_a_time(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("hubbub.runtime.tls.CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr("hubbub.runtime.farewell.LINGER_SECONDS", 0.01)
+    line = begun(contexts)
+    line.outer.waiting = 1000
+    if how == "cut":
+
+        async def cut() -> None:
+            assert not line.secured.eof_received()
+            await asyncio.sleep(0.05)
+
+        asyncio.run(cut())
+    elif how == "alert":
+        hear(line, by_hand(line, contexts).record(b"\x02\x50", ALERT), 0.05)
+    else:
+        hear(line, line.goodbye(), 0.05)
+    assert line.outer.done[-1] == "abort"
 
 
 @given(st.binary(min_size=1, max_size=2000))

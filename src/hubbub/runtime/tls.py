@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from hubbub.auth.keys import KeyedContext
-from hubbub.core.limits import TLS_SECONDS
+from hubbub.core.limits import CLOSE_SECONDS, TLS_SECONDS
 from hubbub.runtime.farewell import Farewell, Leaving
 from hubbub.runtime.handshake import Shaken, reason_of
+from hubbub.runtime.records import PART, RECORD, Records
 
-RECORD: Final = 1 << 14  # the most that one holds (RFC 8446, 5.1)
 NOBODY: Final = asyncio.Protocol()
-PART: Final = 2 * RECORD  # bytes given to OpenSSL at a time: its buffers never become smaller again
+Bytes = bytes | bytearray | memoryview  # what other transports take, too
 
 
 class Secured:
@@ -37,7 +37,7 @@ class Secured:
 
     __slots__ = (
         "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
-        "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
+        "_records", "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,7 @@ class Secured:
         self._outgoing = ssl.MemoryBIO()
         context.sslobject_class = Shaken
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._records = Records()
         self._timer: asyncio.TimerHandle | None = None
         self._shaking = True
         self._made = False  # who is inside has its transport
@@ -93,21 +94,31 @@ class Secured:
 
     def _settle(self, error: BaseException | None) -> None:
         self._shaking = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         if error is None:
             self._made = True
             self._inner.connection_made(cast(asyncio.Transport, self))
         self._shaken(error)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _fail(self, error: Exception) -> None:
         """Say OpenSSL's alert, and let the peer read it."""
         alert = self._outgoing.read()
         self._closing = True
         self._settle(error)
-        if alert and self._leaving.open and not self._transport.is_closing():
+        if alert and not self._transport.is_closing():
             self._transport.write(alert)
+            self._part()
+        else:
+            self._transport.abort()
+
+    def _part(self) -> None:
+        """The alert was the last word. What peers send behind their mistake must not undo it."""
+        if self._leaving.open:
             Farewell(self._transport, self._leaving)
         else:
             self._transport.abort()
@@ -122,31 +133,31 @@ class Secured:
         if self._closing:
             return
         said: list[bytes] = []
-        if len(data) <= PART:
-            self._open(data, said)
-        else:
-            view = memoryview(data)
-            for at in range(0, len(data), PART):
-                self._open(view[at : at + PART], said)
+        records, at, size = self._records, 0, len(data)
+        while at < size:
+            end = records.part(data, at)
+            self._open(data if end - at == size else memoryview(data)[at:end], said)
+            if self._closing or self._ended or self._error is not None:
+                break
+            at = end
+        self._closing = self._closing or self._error is not None  # nothing is sealed any more
         if said:  # at once, as without TLS: who reads it may want no more behind that
             self._inner.data_received(said[0] if len(said) == 1 else b"".join(said))
         if self._error is not None:
-            self._closing = True
-            self._transport.close()
+            self._break_off()
         elif self._ended and not self._closing:
             self._inner.eof_received()
             self.close()
+            self._hurry()
 
     def _open(self, data: bytes | memoryview, said: list[bytes]) -> None:
         """Add all that is whole of what came so far."""
-        if self._closing or self._ended or self._error is not None:
-            return
-        incoming, tls = self._incoming, self._tls
+        incoming, tls, before = self._incoming, self._tls, len(said)
         incoming.write(data)
         if self._shaking and not self._shake():
             return
         try:
-            while size := incoming.pending:  # more than is in it: a record is read whole
+            while size := tls.pending() or incoming.pending:  # of a record that has begun its rest
                 piece = tls.read(min(size, RECORD))
                 if not piece:
                     self._ended = True
@@ -158,15 +169,34 @@ class Secured:
             self._error = ConnectionError(f"TLS: {reason_of(error)}")
         if self._outgoing.pending:  # of OpenSSL's own: an answer to a change of keys, an alert
             self._send()
+        empty = self._records.ended - (len(said) - before)
+        if empty > 0 and self._records.too_many_empty(empty):
+            self._error = self._error or ConnectionError("TLS: too many records without data")
+
+    def _break_off(self) -> None:
+        """What came is no TLS any more, or too much of it."""
+        self.connection_lost(self._error)
+        if self._transport.is_closing():
+            self._hurry()
+        else:
+            self._part()
+
+    def _hurry(self) -> None:
+        """The peer says nothing more: as without TLS, it reads what is left soon or never."""
+        if self._timer is None and self._transport.get_write_buffer_size():
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
     def eof_received(self) -> bool:
         """TLS knows no half-closed connections."""
         if self._made and not self._closing:
             self._inner.eof_received()
+        self._hurry()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        self._stop_timer()
         if self._shaking:
             self._settle(error or ConnectionError())
         elif self._made:
@@ -183,26 +213,23 @@ class Secured:
 
     # A transport, to who is inside
 
-    def write(self, data: bytes) -> None:
-        if self._closing or not data:
-            return
-        if len(data) <= RECORD:  # nearly always
-            self._tls.write(data)
-            self._transport.write(self._outgoing.read())
-        else:
+    def write(self, data: Bytes) -> None:
+        if data and not self._closing:
             self._seal(data)
             self._send()
 
-    def writelines(self, pieces: list[bytes]) -> None:
+    def writelines(self, pieces: Sequence[Bytes]) -> None:
         """Each begins a record: some clients take what they read at once for one message."""
         if self._closing:
             return
         for piece in pieces:
             if piece:
                 self._seal(piece)
+                if self._outgoing.pending >= PART:
+                    self._send()
         self._send()
 
-    def _seal(self, data: bytes) -> None:
+    def _seal(self, data: Bytes) -> None:
         size = len(data)
         if size <= RECORD:
             self._tls.write(data)
