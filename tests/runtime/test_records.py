@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.runtime.records import EMPTY, PART, TOGETHER, Records
+from hubbub.core.limits import TLS_EMPTY
+from hubbub.runtime.records import PART, TOGETHER, Records
 
 
 def parts(records: Records, data: bytes) -> list[tuple[int, int]]:
@@ -48,9 +49,9 @@ def test_empty_ones_are_forgiven_with_time(monkeypatch: pytest.MonkeyPatch) -> N
     now = 1000.0
     monkeypatch.setattr("hubbub.runtime.records.time.monotonic", lambda: now)
     records = Records()
-    assert not records.too_many_empty(EMPTY)
+    assert not records.too_many_empty(TLS_EMPTY)
     now += 5
     assert not records.too_many_empty(5)
     assert records.too_many_empty(1)
     now += 1e6
-    assert not records.too_many_empty(EMPTY)
+    assert not records.too_many_empty(TLS_EMPTY)

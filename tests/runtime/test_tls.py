@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub.core.limits import TLS_EMPTY
 from hubbub.runtime.farewell import Leaving
-from hubbub.runtime.records import EMPTY, PART, RECORD
+from hubbub.runtime.records import PART, RECORD
 from hubbub.runtime.tls import Secured
 from tests.certificates import Authority
 from tests.runtime.sealing import ALERT, Sealing
@@ -262,6 +263,24 @@ def test_answers_behind_rubbish_are_not_written(contexts: Contexts) -> None:
     assert line.inner.calls[1].startswith("lost TLS: ")
 
 
+def test_who_somebody_is_stays_known_behind_rubbish(tmp_path: Path) -> None:
+    """What came before it is heard, and asks for the certificate, which OpenSSL tells no more."""
+    authority = Authority(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.sign("localhost", server=True))
+    server.load_verify_locations(authority.file)
+    server.verify_mode = ssl.CERT_REQUIRED
+    line = begun((server, authority.client(authority.sign("ann"))))
+
+    def ask(data: bytes) -> None:
+        shown = line.secured.get_extra_info("peercert")
+        line.inner.calls.append(str(shown["subject"]))
+
+    line.inner.data_received = ask  # type: ignore[method-assign]
+    hear(line, line.sealed(b"first") + b"\x17\x03\x03\x00\x20" + b"x" * 32)
+    assert line.inner.calls[1] == "((('commonName', 'ann'),),)"
+
+
 @pytest.mark.parametrize("asks", [True, False])
 def test_changes_of_keys_without_end_are_ended(contexts: Contexts, asks: bool) -> None:
     """Each takes OpenSSL 44 us: a read of them kept all others waiting for half a second, and each
@@ -272,16 +291,16 @@ def test_changes_of_keys_without_end_are_ended(contexts: Contexts, asks: bool) -
     written = len(line.outer.written)
     hear(line, b"".join(sealing.change_of_keys(asks) for _ in range(1000)))
     assert line.inner.calls == ["made", "lost TLS: too many records without data"]
-    assert len(line.outer.written) - written <= 3 * EMPTY * 27
+    assert len(line.outer.written) - written <= 3 * TLS_EMPTY * 27
 
 
 def test_some_changes_of_keys_are_answered(contexts: Contexts) -> None:
     line = begun(contexts)
     sealing = by_hand(line, contexts)
-    for _ in range(EMPTY // 2):
+    for _ in range(TLS_EMPTY // 2):
         line.secured.data_received(sealing.change_of_keys(True) + sealing.record(b"x"))
     line.secured.write(b"y")
-    assert (b"".join(line.inner.said), line.heard()) == (b"x" * (EMPTY // 2), b"y")
+    assert (b"".join(line.inner.said), line.heard()) == (b"x" * (TLS_EMPTY // 2), b"y")
 
 
 def test_many_small_records_are_no_empty_ones(contexts: Contexts) -> None:

@@ -66,7 +66,7 @@ BOUNDS: Final = (
     Bound("token_lines", STRANGER, "refused"),
     Bound("token_keys", SELF, "does not start"),
     Bound("tls_seconds", STRANGER, "closed"),
-    Bound("tls_close_seconds", CONNECTION, "cut off"),
+    Bound("tls_empty", CONNECTION, "TLS records without data, and one a second: closed"),
     Bound("close_seconds", CONNECTION, "cut off"),
     Bound("gone_seconds", SELF, "others are counted out until then"),
     Bound("linger_seconds", CONNECTION, "cut off"),

@@ -20,13 +20,14 @@ MADE_SECONDS: Final = 0.0001  # for a connection that waited to be one: measured
 ASKED_SECONDS: Final = 0.0002  # for a request to the web application, beside what is measured
 LOGIN_BYTES: Final = 16 * KIB  # until one has said who it is; a protocol may say more
 CONNECT_BYTES: Final = 512 * KIB  # where the first packet brings a will, with a payload
-HANDSHAKES: Final = 500  # of TLS, under way at a listener: each holds 190 KB of buffers
+HANDSHAKES: Final = 500  # of TLS, under way at a listener: OpenSSL has buffers for each
 HALF_SECONDS: Final = 30.0  # without a byte of the rest of a request or packet; an answer not taken
 EARLY_BYTES: Final = 256 * KIB  # what comes while the gate thinks; a read of the socket
 CONTROL_BYTES: Final = 1 * MIB  # of commands in one message: some ten thousand clients
 TOKEN_BYTES: Final = 8 * KIB  # of a JWT: with the longest signature and 200 lines of permissions
 TOKEN_LINES: Final = 200  # of permissions in one; each name that its user says is held against them
 TOKEN_KEYS: Final = 100  # of who signs them: a token without a key's name is tried with all
+TLS_EMPTY: Final = 32  # records without data at once, and one a second: a change of keys is one
 TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
 
 # A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait. What grows after

@@ -53,6 +53,8 @@ class Guests:
     def __init__(self, departed: Callable[[str], None]) -> None:
         self._departed = departed
         self._all: dict[asyncio.Transport, tuple[Guest, str, Callable[[], None]]] = {}
+        # Of those that are closed what is still to be sent, and since when it is as much.
+        self._left: dict[asyncio.Transport, tuple[int, float]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -67,6 +69,8 @@ class Guests:
         """Count out who left; with a time, end those whose request does not go on."""
         for transport, (guest, source, gone) in list(self._all.items()):
             if transport.is_closing():
+                if self._takes_on(transport, now):
+                    continue
                 del self._all[transport]
                 self._departed(source)
                 gone()
@@ -75,8 +79,27 @@ class Guests:
                 if since is not None and now - since > HALF_SECONDS:
                     transport.abort()
 
+    def _takes_on(self, transport: asyncio.Transport, now: float) -> bool:
+        """Whether one that is closed is still here, as it has not taken all of its answer; who
+        takes nothing at all is ended.
+        """
+        size = transport.get_write_buffer_size()
+        before, since = self._left.get(transport, (0, now))
+        if now != NEVER and size:
+            since = since if size == before else now
+            self._left[transport] = size, since
+            if now - since > HALF_SECONDS:
+                transport.abort()
+                size = 0
+        if not size:
+            self._left.pop(transport, None)
+        return size > 0
+
     def end(self) -> None:
         """The hub is stopping, and the application has had its time."""
-        for transport in self._all:
+        for transport, (_, source, gone) in self._all.items():
             transport.abort()
-        self.sweep()
+            self._departed(source)
+            gone()
+        self._all.clear()
+        self._left.clear()

@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from hubbub.core.limits import TLS_EMPTY
+
 RECORD: Final = 1 << 14  # bytes: the most that one holds (RFC 8446, 5.1)
 PART: Final = 2 * RECORD  # given to OpenSSL at a time: its buffers never become smaller again
 TOGETHER: Final = 32  # records: 1.4 ms if all of them change the keys
-EMPTY: Final = 32  # without data at once, and one a second
 _HEAD: Final = 5
 
 
@@ -58,4 +59,4 @@ class Records:
         now = time.monotonic()
         self._empty = max(0.0, self._empty - (now - self._since)) + count
         self._since = now
-        return self._empty > EMPTY
+        return self._empty > TLS_EMPTY

@@ -38,6 +38,7 @@ class Secured:
     __slots__ = (
         "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
         "_records", "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
+        "_certificate",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +61,7 @@ class Secured:
         self._closing = False
         self._ended = False  # the peer has said that nothing more comes
         self._error: Exception | None = None
+        self._certificate: dict[str, Any] | None = None  # OpenSSL tells none behind an error
 
     def begin(self, data: bytes) -> None:
         """These bytes came already."""
@@ -89,6 +91,8 @@ class Secured:
             if keyed is not None:
                 keyed.asking = None
         self._send()
+        if context.verify_mode != ssl.CERT_NONE:
+            self._certificate = self._tls.getpeercert()
         self._settle(None)
         return True
 
@@ -302,7 +306,7 @@ class Secured:
         if name == "ssl_object":
             return self._tls
         if name == "peercert":
-            return self._tls.getpeercert()
+            return self._certificate
         if name == "sslcontext":
             return self._context
         return self._transport.get_extra_info(name, default)
