@@ -344,6 +344,59 @@ def test_many_pieces_leave_in_parts(contexts: Contexts) -> None:
     assert line.heard() == b"x" * RECORD * 64
 
 
+class Full(Outer):
+    """Takes so much, and then says that it is full."""
+
+    def __init__(self, secured: Secured, size: int) -> None:
+        super().__init__()
+        self.secured, self.size = secured, size
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.waiting = len(self.written)
+        if self.waiting > self.size:
+            self.secured.pause_writing()
+
+    def empty(self) -> None:
+        """The peer has read all of it."""
+        self.waiting = 0
+        self.secured.resume_writing()
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3 * PART), max_size=4), max_size=6),
+    st.lists(st.booleans(), min_size=6, max_size=6), st.booleans(),
+)  # fmt: skip
+def test_what_waits_for_a_slow_reader_is_not_sealed_and_comes_in_order(
+    contexts: Contexts, written: list[list[int]], reads: list[bool], closes: bool
+) -> None:
+    """Sealed it was a copy for each: 200 readers that are behind took 223 MB instead of 2."""
+    line = begun(contexts)
+    line._to_peer.write(line.outer.taken())
+    full = line.outer = cast(Any, line.secured)._transport = Full(line.secured, PART)
+    said, heard = b"", b""
+    for number, (sizes, read) in enumerate(zip(written, reads, strict=False)):
+        pieces = [bytes([65 + number]) * size for size in sizes]
+        said += b"".join(pieces)
+        line.secured.writelines(pieces)
+        assert full.waiting <= PART + PART + RECORD + 1000
+        waits = line.secured.get_write_buffer_size()
+        assert waits >= len(said) - len(heard), "as without TLS"
+        if read:
+            heard += line.heard()
+            full.empty()
+    if closes:
+        line.secured.close()
+        heard += line.heard()
+    while line.outer.written:
+        heard += line.heard()
+        full.empty()
+    full.empty()  # of the last word, too
+    assert heard == said and not line.secured.get_write_buffer_size()
+    told = [call for call in line.inner.calls if call in ("pause", "resume")]
+    assert told == ["pause", "resume"] * (len(told) // 2) or closes
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_what_has_bytes_is_written(contexts: Contexts, kind: Callable[[bytes], Any]) -> None:
     """As to other transports: an answer of a mounted application may be a memoryview."""

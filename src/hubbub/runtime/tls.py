@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -38,7 +39,7 @@ class Secured:
     __slots__ = (
         "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
         "_records", "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
-        "_certificate",
+        "_certificate", "_paused", "_behind", "_held", "_held_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,10 @@ class Secured:
         self._closing = False
         self._ended = False  # the peer has said that nothing more comes
         self._error: Exception | None = None
+        self._paused = False  # the loop has enough for now,
+        self._behind = False  # and who is inside was told so
+        self._held: deque[Bytes] | None = None  # not sealed yet
+        self._held_bytes = 0
         self._certificate: dict[str, Any] | None = None  # OpenSSL tells none behind an error
 
     def begin(self, data: bytes) -> None:
@@ -144,7 +149,9 @@ class Secured:
             if self._closing or self._ended or self._error is not None:
                 break
             at = end
-        self._closing = self._closing or self._error is not None  # nothing is sealed any more
+        if self._error is not None:  # nothing is sealed any more
+            self._closing = True
+            self._forget_held()
         if said:  # at once, as without TLS: who reads it may want no more behind that
             self._inner.data_received(said[0] if len(said) == 1 else b"".join(said))
         if self._error is not None:
@@ -200,6 +207,7 @@ class Secured:
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        self._forget_held()
         self._stop_timer()
         if self._shaking:
             self._settle(error or ConnectionError())
@@ -208,18 +216,36 @@ class Secured:
             inner.connection_lost(self._error or error)
 
     def pause_writing(self) -> None:
-        if self._made:
+        self._paused = True
+        if self._made and not self._behind:
+            self._behind = True
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._made:
+        self._paused = False
+        self._go_on()
+        if self._behind and not (self._paused or self._held):
+            self._behind = False
             self._inner.resume_writing()
+
+    def _go_on(self) -> None:
+        """Seal what waits, until that is enough again."""
+        held = self._held
+        while held and not self._paused:
+            rest = self._seal(held[0])
+            self._held_bytes += len(rest) - len(held[0])
+            if rest:
+                held[0] = rest
+            else:
+                held.popleft()
+            if self._outgoing.pending >= PART or not held:
+                self._send()
 
     # A transport, to who is inside
 
     def write(self, data: Bytes) -> None:
         if data and not self._closing:
-            self._seal(data)
+            self._take(data)
             self._send()
 
     def writelines(self, pieces: Sequence[Bytes]) -> None:
@@ -228,22 +254,35 @@ class Secured:
             return
         for piece in pieces:
             if piece:
-                self._seal(piece)
+                self._take(piece)
                 if self._outgoing.pending >= PART:
                     self._send()
         self._send()
 
-    def _seal(self, data: Bytes) -> None:
+    def _take(self, data: Bytes) -> None:
+        """Seal it; or keep it as it is while the peer is behind. A message for many is one object,
+        and sealed it is one for each.
+        """
+        rest = data if self._paused or self._held else self._seal(data)
+        if rest:
+            if self._held is None:
+                self._held = deque()
+            self._held.append(rest)
+            self._held_bytes += len(rest)
+
+    def _seal(self, data: Bytes) -> Bytes:
+        """Up to where the loop has enough: the rest of it."""
         size = len(data)
         if size <= RECORD:
             self._tls.write(data)
-            return
+            return b""
         view = memoryview(data)
         at = 0
-        while at < size:
+        while at < size and not self._paused:
             at += self._tls.write(view[at : at + RECORD])
             if self._outgoing.pending >= PART:
                 self._send()
+        return view[at:]
 
     def _send(self) -> None:
         data = self._outgoing.read()
@@ -252,6 +291,9 @@ class Secured:
 
     def _say_goodbye(self) -> None:
         """TLS's own: that nothing more comes, and the connection was not cut."""
+        while self._held:  # it waits with the loop now
+            self._paused = False
+            self._go_on()
         self._closing = True
         try:
             self._tls.unwrap()
@@ -273,8 +315,12 @@ class Secured:
     def can_write_eof(self) -> bool:
         return False
 
+    def _forget_held(self) -> None:
+        self._held, self._held_bytes = None, 0
+
     def abort(self) -> None:
         self._closing = True
+        self._forget_held()
         self._transport.abort()
 
     def is_closing(self) -> bool:
@@ -290,7 +336,7 @@ class Secured:
         return self._transport.is_reading()
 
     def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size()
+        return self._held_bytes + self._transport.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._transport.set_write_buffer_limits(high, low)
