@@ -9,7 +9,7 @@ import pytest
 
 from hubbub.auth import certificates
 from hubbub.auth.gate import Gates
-from hubbub.auth.keys import Keys
+from hubbub.auth.keys import KeyedContext, Keys
 from hubbub.config.settings import Listener, Tls
 from hubbub.core.gate import Credentials, Opening
 from hubbub.core.rights import Rights
@@ -91,3 +91,30 @@ def test_the_identity_is_the_user_until_its_key_is_another(tmp_path: Path) -> No
         for one in gates.files():
             one.read()
         assert not gate.still_in(shown)
+
+
+class Made:
+    """A handshake that is done, in which a key was asked for."""
+
+    session = None
+
+    def __init__(self, version: str, reused: bool) -> None:
+        self.identity, self._version, self.session_reused = "ann", version, reused
+
+    def version(self) -> str:
+        return self._version
+
+
+@pytest.mark.parametrize(
+    ("version", "reused", "known"),
+    [("TLSv1.3", True, "ann"), ("TLSv1.3", False, ""), ("TLSv1.2", False, "ann")],
+)
+def test_whose_key_was_asked_for_and_not_used_is_not_known(
+    version: str, reused: bool, known: str
+) -> None:
+    """OpenSSL asks, and goes on with its certificate if the cipher does not fit: any key would do
+    for any name.
+    """
+    made = Made(version, reused)
+    KeyedContext(ssl.PROTOCOL_TLS_SERVER).shaken(made)
+    assert made.identity == known

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import Authority
 from tests.interop.beside import WAIT, free_port, program, running
 from tests.process import ROOT
 
@@ -153,3 +154,32 @@ def test_who_was_taken_out_of_the_file_is_ended(house: House) -> None:
     assert house.publish("ann", "hers")
     bob.kill()
     assert "hers" not in bob.stdout.read()
+
+
+@pytest.mark.parametrize("oldest", ["1.2", "1.3"])
+def test_beside_a_certificate_a_wrong_key_is_nobodys(tmp_path: Path, oldest: str) -> None:
+    """OpenSSL asked for the key of that name and then went on with the certificate in 1.3."""
+    server = Authority(tmp_path).sign("localhost", server=True)
+    (tmp_path / "keys").write_text(f"ann:{KEY}\n")
+    port = free_port()
+    settings = {
+        "certificate": server, "psk_file": tmp_path / "keys", "identity": "common_name",
+        "version": oldest,
+    }  # fmt: skip
+    command = [
+        str(python()), "-m", "hubbub", "serve", "--listen", f"127.0.0.1:{port}", "--data",
+        str(tmp_path / "data"), "--set", "allow_anonymous=false",
+        *(word for name, text in settings.items() for word in ("--set", f"tls.{name}={text}")),
+    ]  # fmt: skip
+    said = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x" + b"\xe0\x00"
+
+    def ask(key: str, *options: str) -> bytes:
+        client = ("openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-psk", key)
+        client += ("-psk_identity", "ann", "-quiet", *options)
+        return subprocess.run(client, input=said, capture_output=True, timeout=WAIT).stdout
+
+    with running(command, port):
+        wrong = ask(KEY[:-2] + "00")
+        assert wrong in (b"", b"\x20\x02\x00\x05"), wrong
+        fitting = () if oldest == "1.2" else ("-ciphersuites", "TLS_AES_128_GCM_SHA256")
+        assert ask(KEY, *fitting) == b"\x20\x02\x00\x00"

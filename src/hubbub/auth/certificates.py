@@ -37,6 +37,9 @@ def context(tls: Tls) -> ssl.SSLContext:
     found.minimum_version = _VERSIONS[tls.version]
     if tls.certificate:
         _load_own(found, tls)
+        if tls.psk_file and tls.version == "1.2":
+            # In 1.3 OpenSSL takes a cipher that keys do not fit wherever there is a certificate.
+            found.maximum_version = ssl.TLSVersion.TLSv1_2
     if tls.chain:
         take = _folder(found) if Path(tls.chain).is_dir() else found.load_verify_locations
         _load("tls.chain", tls.chain, take)

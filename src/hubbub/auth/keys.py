@@ -85,7 +85,13 @@ class KeyedContext(ssl.SSLContext):
         return key
 
     def shaken(self, made: Shaking) -> None:
-        """A handshake is done: whose session it is stays known as long as OpenSSL may resume it."""
+        """A handshake is done: whose session it is stays known as long as OpenSSL may resume it.
+
+        In 1.3 OpenSSL asks for the key before it looks whether that fits the cipher. If not it
+        goes on with a certificate, and nobody has shown the key.
+        """
+        if made.version() == "TLSv1.3" and not made.session_reused:
+            made.identity = ""
         session = made.session
         if session is None or made.version() != "TLSv1.2":
             return
