@@ -174,8 +174,10 @@ def test_beside_a_certificate_a_wrong_key_is_nobodys(tmp_path: Path, oldest: str
     said = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01x" + b"\xe0\x00"
 
     def ask(key: str, *options: str) -> bytes:
-        client = ("openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-psk", key)
-        client += ("-psk_identity", "ann", "-quiet", *options)
+        client = (
+            "openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-psk", key,
+            "-psk_identity", "ann", "-quiet", *options,
+        )  # fmt: skip
         return subprocess.run(client, input=said, capture_output=True, timeout=WAIT).stdout
 
     with running(command, port):
