@@ -335,6 +335,15 @@ def test_a_record_is_read_at_once_whatever_is_behind_it(contexts: Contexts) -> N
     assert len(opened) <= 6
 
 
+def test_a_record_that_came_in_two_reads_is_given_on_whole(contexts: Contexts) -> None:
+    """OpenSSL has the first part already: what is left in memory says nothing of how much it is."""
+    line = begun(contexts)
+    whole = line.sealed(b"x" * 10_000)
+    line.secured.data_received(whole[:-100])
+    line.secured.data_received(whole[-100:])
+    assert b"".join(line.inner.said) == b"x" * 10_000
+
+
 def test_many_pieces_leave_in_parts(contexts: Contexts) -> None:
     """What OpenSSL had in memory at once it keeps: 8 MB a connection of which much was read."""
     line = begun(contexts)

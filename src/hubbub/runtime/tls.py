@@ -244,7 +244,12 @@ class Secured:
     # A transport, to who is inside
 
     def write(self, data: Bytes) -> None:
-        if data and not self._closing:
+        if self._closing or not data:
+            return
+        if len(data) <= RECORD and not (self._paused or self._held):  # nearly always
+            self._tls.write(data)
+            self._transport.write(self._outgoing.read())
+        else:
             self._take(data)
             self._send()
 
