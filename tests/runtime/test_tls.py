@@ -406,6 +406,20 @@ def test_what_waits_for_a_slow_reader_is_not_sealed_and_comes_in_order(
     assert told == ["pause", "resume"] * (len(told) // 2) or closes
 
 
+def test_who_says_no_more_gets_what_is_not_sealed_yet(contexts: Contexts) -> None:
+    line = begun(contexts)
+    line._to_peer.write(line.outer.taken())
+    line.outer = cast(Any, line.secured)._transport = Full(line.secured, PART)
+    line.secured.write(b"x" * 5 * PART)
+
+    async def leave() -> None:
+        assert not line.secured.eof_received()
+        line.secured.connection_lost(None)  # the loop has sent all that it was given
+
+    asyncio.run(leave())
+    assert line.heard() == b"x" * 5 * PART and "close" in line.outer.done
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_what_has_bytes_is_written(contexts: Contexts, kind: Callable[[bytes], Any]) -> None:
     """As to other transports: an answer of a mounted application may be a memoryview."""

@@ -202,6 +202,7 @@ class Secured:
         """TLS knows no half-closed connections."""
         if self._made and not self._closing:
             self._inner.eof_received()
+            self.close()  # what is not sealed yet is sent all the same
         self._hurry()
         return False
 
