@@ -3,7 +3,7 @@
 PYTHON ?= python3
 # Four at a time, for which they need 8 GB (PROCESSES=3: 6): on two cores, of which those that start
 # Spark want one each, and the others a fifth. tests/conftest.py mixes them. Three at a time, one kind
-# after the other, took 21 minutes. Whole files, because files share hubs and Spark. Empty runs them
+# after the other, took 20 minutes, these 16. Whole files, because files share hubs and Spark. Empty runs them
 # one by one.
 PARALLEL ?= --numprocesses $(or $(PROCESSES),4) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
