@@ -319,6 +319,7 @@ def test_ten_thousand_schedules() -> None:
         simulate(seed)
 
 
+@pytest.mark.pure
 def test_what_waits_for_a_quorum_is_no_more_than_a_link_may_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

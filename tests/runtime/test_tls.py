@@ -429,6 +429,7 @@ def test_what_has_bytes_is_written(contexts: Contexts, kind: Callable[[bytes], A
     assert line.heard() == b"x" * 5 + b"y" * RECORD * 2
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("how", ["in order", "cut", "alert"])
 def test_who_left_and_reads_nothing_of_what_is_left_has_a_time(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch, how: str
@@ -464,6 +465,7 @@ def test_rubbish_instead_of_a_handshake_breaks_nothing(contexts: Contexts, rubbi
     assert line.inner.calls == []
 
 
+@pytest.mark.pure
 def test_a_handshake_without_an_end_has_a_time(
     contexts: Contexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
