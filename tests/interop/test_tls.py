@@ -206,6 +206,7 @@ def test_tls_where_there_is_none(
     run(main())
 
 
+@pytest.mark.pure
 def test_handshakes_that_come_to_nothing(
     run: Run,
     authority: Authority,
