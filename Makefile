@@ -1,11 +1,11 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
-# Four at a time, for which they need 8 GB (PROCESSES=3: 6): on two cores, of which those that start
-# Spark want one each, and the others a fifth. tests/conftest.py mixes them. Three at a time, one kind
-# after the other, took 20 minutes, these 16. Whole files, because files share hubs and Spark. Empty runs them
-# one by one.
-PARALLEL ?= --numprocesses $(or $(PROCESSES),4) --dist loadfile --no-loadscope-reorder
+# Three at a time: on two cores they took 20 minutes; four (PROCESSES=4, which needs 8 GB) took 15 and
+# 16, and once all four met the same moment in which the machine stood still. Whole files, because
+# files share hubs and Spark; tests/conftest.py mixes those that start Spark, which want a processor,
+# with those that wait. Empty runs them one by one.
+PARALLEL ?= --numprocesses $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Where it is set each of a thousand processes compiles all it imports: a hub starts in 0.66 s of a
