@@ -12,8 +12,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -41,6 +42,22 @@ class Broker(NamedTuple):
 
 class Missing(Exception):
     """Something this benchmark needs is not on this machine; the text says what to install."""
+
+
+def run_in_folder(run: Callable[[Path], None], where: Path | None = None) -> int:
+    """Measure with a folder of its own, in `where` or where temporary ones are; the exit code.
+    What is missing here is said and no failure, a wrong delivery is one.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="hubbub-bench-", dir=where) as folder:
+            os.chmod(folder, 0o755)  # mosquitto, started by root, reads as another user
+            run(Path(folder))
+    except Missing as missing:
+        print(f"Skipped: {missing}")
+    except RuntimeError as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def free_port() -> int:

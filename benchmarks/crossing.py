@@ -14,14 +14,14 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import Broker, Missing, hubbub, mosquitto
+from benchmarks.brokers import Broker, Missing, hubbub, mosquitto, run_in_folder
 from benchmarks.generator import built
 from benchmarks.many import COMPILED, certificate
 
@@ -132,17 +132,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 
 
 def main() -> int:
-    chosen = arguments()
-    try:
-        with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
-            Path(folder).chmod(0o755)  # mosquitto, started by root, reads as another user
-            run(chosen, Path(folder))
-    except Missing as missing:
-        print(f"Skipped: {missing}")
-    except RuntimeError as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_in_folder(partial(run, arguments()))
 
 
 if __name__ == "__main__":

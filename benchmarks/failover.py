@@ -15,14 +15,14 @@ import signal
 import socket
 import statistics
 import sys
-import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.brokers import Broker, Missing, hubbub
+from benchmarks.brokers import Broker, hubbub, run_in_folder
 from benchmarks.copies import SETTLE_SECONDS, dial, servers
 from hubbub.protocols.mqtt import codec
 
@@ -41,7 +41,11 @@ def killed(broker: Broker) -> float:
 
 def longest_pause(sender: Broker, reader: Broker, victim: Broker | None) -> float:
     """Seconds in which nothing came, the most, while somebody is killed."""
-    with dial(reader.port, b"reader", True) as near, dial(sender.port, b"sender", True) as far:
+    with (
+        dial(reader.port, b"reader", True) as near,
+        dial(sender.port, b"sender", True) as far,
+        ThreadPoolExecutor(1) as pool,
+    ):
         near.sendall(codec.subscribe(1, [(b"live", 0)]))
         near.recv(100)
         time.sleep(1.0)  # until the other hub knows
@@ -52,8 +56,7 @@ def longest_pause(sender: Broker, reader: Broker, victim: Broker | None) -> floa
                 far.sendall(packet)
                 time.sleep(EACH)
 
-        thread = threading.Thread(target=send)
-        thread.start()
+        sending = pool.submit(send)
         longest, last, kill_at = 0.0, time.monotonic(), time.monotonic() + 1.0
         near.settimeout(0.05)
         while (now := time.monotonic()) < ends:
@@ -64,7 +67,7 @@ def longest_pause(sender: Broker, reader: Broker, victim: Broker | None) -> floa
                 if not near.recv(65536):
                     raise RuntimeError("the hub closed a connection")
                 longest, last = max(longest, time.monotonic() - last), time.monotonic()
-        thread.join()
+        sending.result()
         return max(longest, ends - last)
 
 
@@ -109,17 +112,12 @@ def moved(home: Broker, other: Broker) -> tuple[float, float]:
     queue = b"$queue/" + home.name.encode()  # one of its own: it stays where it came to
     leave(home, queue)
     time.sleep(1.0)
-    since, found = killed(home), [0.0, 0.0]
-
-    def device() -> None:
-        found[0] = asked(other, SESSION, False, b"", since)
-
-    thread = threading.Thread(target=device)
-    thread.start()
-    found[1] = asked(other, b"worker", True, queue, since)
-    thread.join()
+    since = killed(home)
+    with ThreadPoolExecutor(1) as pool:
+        device = pool.submit(asked, other, SESSION, False, b"", since)
+        worker = asked(other, b"worker", True, queue, since)
     with dial(other.port, SESSION, True):  # the next round begins anew
-        return found[0], found[1]
+        return device.result(), worker
 
 
 def said(name: str, times: list[float]) -> str:
@@ -158,15 +156,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.failover")
     parser.add_argument("--rounds", type=int, default=5, help="of the kill of a hub [5]")
     given = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
-            run(given.rounds, Path(folder))
-    except Missing as missing:
-        print(f"Skipped: {missing}")
-    except RuntimeError as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_in_folder(partial(run, given.rounds))
 
 
 if __name__ == "__main__":

@@ -22,19 +22,14 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+
+#define PROGRAM "fanout"
+#include "generator.h"
 
 enum {
     HEAD = 15,                /* of a Publish frame of SMQ */
@@ -82,37 +77,7 @@ static size_t out_at, out_end;
 static uint64_t sent, delivered, wrong;
 static bool blocked;
 
-static void die(const char *what)
-{
-    fprintf(stderr, "fanout: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
-    exit(2);
-}
-
-static double seconds_of(clockid_t clock)
-{
-    struct timespec t;
-    if (clock_gettime(clock, &t)) die("clock");
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
-
-static double hub_cpu(void)
-{
-    clockid_t clock;
-    if (!want.pid) return 0;
-    if ((errno = clock_getcpuclockid(want.pid, &clock))) die("the hub's clock");
-    return seconds_of(clock);
-}
-
 /* Publishing */
-
-static uint32_t drawn(uint32_t below)
-{
-    static uint32_t state = 1;             /* the same messages in every run */
-    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-    return state % below;
-}
 
 /* The name of a topic, in MQTT and in SMQ. */
 static int name(char *topic, int number)
@@ -400,7 +365,7 @@ static bool run(double until, bool drain)
 
 static void parse(int argc, char **argv)
 {
-    struct { const char *name; int *number; double *seconds; int least, most; } known[] = {
+    struct known known[] = {
         { "port", &want.port, NULL, 1, 65535 },
         { "pid", &want.pid, NULL, 1, 1 << 30 },
         { "from", &want.from, NULL, SMQ, MQTT },
@@ -413,22 +378,7 @@ static void parse(int argc, char **argv)
         { "seconds", NULL, &want.seconds, 0, 3600 },
         { "warm-up", NULL, &want.warm_up, 0, 3600 },
     };
-    enum { KNOWN = sizeof known / sizeof *known };
-    struct option options[KNOWN + 1] = { 0 };
-    for (int i = 0; i < KNOWN; i++)
-        options[i] = (struct option){ known[i].name, required_argument, NULL, 0 };
-    int found, index;
-    while ((found = getopt_long(argc, argv, "", options, &index)) == 0) {
-        double value = strtod(optarg, NULL);
-        if (value < known[index].least || value > known[index].most) {
-            fprintf(stderr, "fanout: --%s %s: expected %d to %d\n", known[index].name, optarg,
-                    known[index].least, known[index].most);
-            exit(2);
-        }
-        if (known[index].number) *known[index].number = value;
-        else *known[index].seconds = value;
-    }
-    if (found != -1) exit(2);
+    parse_options(argc, argv, known, sizeof known / sizeof *known);
 }
 
 int main(int argc, char **argv)
@@ -437,12 +387,12 @@ int main(int argc, char **argv)
     connect_all();
     bool finished = run(now() + want.warm_up, false);
     uint64_t before = delivered;
-    double begin = now(), cpu = hub_cpu(), own = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    double begin = now(), cpu = cpu_of(want.pid), own = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     finished = finished && run(begin + want.seconds, true);
     double seconds = now() - begin, each = 1e6 / (delivered > before ? delivered - before : 1);
     printf("{\"sent\": %lu, \"delivered\": %lu, \"wrong\": %lu, \"finished\": %s, "
            "\"per_second\": %.0f, \"hub_us\": %.4f, \"load_us\": %.4f}\n",
            sent, delivered, wrong, finished ? "true" : "false", (delivered - before) / seconds,
-           (hub_cpu() - cpu) * each, (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - own) * each);
+           (cpu_of(want.pid) - cpu) * each, (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - own) * each);
     return finished && !wrong ? 0 : 1;
 }

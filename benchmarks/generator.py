@@ -15,7 +15,7 @@ from benchmarks.brokers import ROOT, Missing
 
 def built(name: str, *flags: str, called: str = "") -> Path:
     """The path of the generator made from NAME.c, also under another name; compiled again when its
-    source is newer.
+    source, or what all share, is newer.
     """
     if not sys.platform.startswith("linux"):
         raise Missing("not Linux: the generator waits with epoll and reads /proc")
@@ -24,7 +24,9 @@ def built(name: str, *flags: str, called: str = "") -> Path:
         raise Missing("no C compiler: on Debian, apt install gcc libc6-dev")
     source = Path(__file__).with_name(f"{name}.c")
     program = ROOT / "build" / "benchmarks" / (called or name)
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    shared = source.with_name("generator.h")
+    made_of = max(one.stat().st_mtime for one in (source, shared))
+    if not program.exists() or program.stat().st_mtime < made_of:
         program.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([compiler, "-O2", "-Wall", "-o", program, source, *flags], check=True)
     return program

@@ -31,26 +31,20 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
-#include <unistd.h>
 #ifdef TLS
-#include <openssl/err.h>
 #include <openssl/ssl.h>
 #else
 typedef void SSL;
 #endif
+
+#define PROGRAM "load"
+#include "generator.h"
 
 enum {
     STAMP = 8,                /* publisher and sequence */
@@ -101,34 +95,11 @@ static struct connection *publishers, *subscribers;
 static int poller, metronome;              /* the second only with a rate */
 static uint64_t delivered, lost, duplicated, disordered, wrong;
 
-static void die(const char *what)
-{
-    fprintf(stderr, "load: %s: %s\n", what, errno ? strerror(errno) : "unexpected answer");
-    exit(2);
-}
-
-static double seconds_of(clockid_t clock)
-{
-    struct timespec t;
-    if (clock_gettime(clock, &t)) die("clock");
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static double now(void) { return seconds_of(CLOCK_MONOTONIC); }
-
 /* 5.0 has a length of properties where 3.1.1 has nothing; here it is always 0. */
 static bool v5(void) { return want.version == 5; }
 
 /* How many subscribers get what one publisher sends. */
 static int copies(void) { return want.pairs ? 1 : want.subscribers; }
-
-static double broker_cpu(void)
-{
-    clockid_t clock;
-    if (!want.pid) return 0;
-    if ((errno = clock_getcpuclockid(want.pid, &clock))) die("the broker's clock");
-    return seconds_of(clock);
-}
 
 /* The socket, or TLS around it: as send and recv are */
 
@@ -226,13 +197,6 @@ static uint8_t *append(struct connection *c, const void *data, size_t size)
 }
 
 /* Publishing */
-
-static uint32_t drawn(uint32_t below)
-{
-    static uint32_t state = 1;             /* the same messages in every run */
-    state ^= state << 13, state ^= state >> 17, state ^= state << 5;
-    return state % below;
-}
 
 /* The next PUBLISH of a publisher. Where they differ, by topic and by length. */
 static void prepare_publish(struct connection *c)
@@ -561,7 +525,7 @@ static int report(double seconds, double cpu, double own_cpu, uint64_t counted, 
 
 static void parse(int argc, char **argv)
 {
-    struct { const char *name; int *number; double *seconds; int least, most; } known[] = {
+    struct known known[] = {
         { "port", &want.port, NULL, 1, 65535 },
         { "reader-port", &want.reader_port, NULL, 0, 65535 },  /* of another node; 0 = the same */
         { "pid", &want.pid, NULL, 1, 1 << 30 },
@@ -571,7 +535,9 @@ static void parse(int argc, char **argv)
         { "pairs", &want.pairs, NULL, 0, 1 },
         { "qos", &want.qos, NULL, 0, MIXED },
         { "topics", &want.topics, NULL, 0, 1000000 },  /* messages differ; 0 = all are alike */
+#ifdef TLS
         { "tls", &want.tls, NULL, 0, 1 },
+#endif
         { "rate", &want.rate, NULL, 0, 1000000 },
         { "window", &want.window, NULL, 1, IDS },
         { "batch", &want.batch, NULL, 0, IDS },  /* messages in one write; 0 = the whole window */
@@ -579,24 +545,10 @@ static void parse(int argc, char **argv)
         { "seconds", NULL, &want.seconds, 0, 3600 },
         { "warm-up", NULL, &want.warm_up, 0, 3600 },
     };
-    enum { KNOWN = sizeof known / sizeof *known };
-    struct option long_options[KNOWN + 1] = { 0 };
-    for (int i = 0; i < KNOWN; i++)
-        long_options[i] = (struct option){ known[i].name, required_argument, NULL, 0 };
     want = DEFAULTS;
-    int found, index;
-    while ((found = getopt_long(argc, argv, "", long_options, &index)) == 0) {
-        double value = strtod(optarg, NULL);
-        if (value < known[index].least || value > known[index].most) {
-            fprintf(stderr, "load: --%s %s: expected %d to %d\n", known[index].name, optarg,
-                    known[index].least, known[index].most);
-            exit(2);
-        }
-        if (known[index].number) *known[index].number = value;
-        else *known[index].seconds = value;
-    }
+    parse_options(argc, argv, known, sizeof known / sizeof *known);
     bool paired = !want.pairs || want.publishers == want.subscribers;
-    if (found != -1 || !paired || (want.qos == MIXED && !want.topics)) exit(2);
+    if (!paired || (want.qos == MIXED && !want.topics)) exit(2);
 }
 
 int main(int argc, char **argv)
@@ -608,8 +560,8 @@ int main(int argc, char **argv)
     double start = now();
     bool finished = run(start + want.warm_up, false);
     uint64_t before = delivered;
-    double begin = now(), cpu = broker_cpu(), own = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+    double begin = now(), cpu = cpu_of(want.pid), own = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     finished = finished && run(begin + want.seconds, true);
-    return report(now() - begin, broker_cpu() - cpu, seconds_of(CLOCK_PROCESS_CPUTIME_ID) - own,
+    return report(now() - begin, cpu_of(want.pid) - cpu, seconds_of(CLOCK_PROCESS_CPUTIME_ID) - own,
                   delivered - before, finished);
 }

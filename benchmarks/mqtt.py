@@ -18,12 +18,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks import report
-from benchmarks.brokers import Broker, Missing, hubbub, mosquitto
+from benchmarks.brokers import Broker, hubbub, mosquitto, run_in_folder
 from benchmarks.generator import built
 
 FOLDING_SECONDS: Final = 60.0
@@ -263,16 +264,7 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
 
 def main() -> int:
     chosen = arguments()
-    try:
-        with tempfile.TemporaryDirectory(prefix="hubbub-bench-", dir=chosen.data) as folder:
-            os.chmod(folder, 0o755)  # mosquitto, started by root, reads as another user
-            run(chosen, Path(folder))
-    except Missing as missing:
-        print(f"Skipped: {missing}")
-    except RuntimeError as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_in_folder(partial(run, chosen), chosen.data)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import Broker, Missing, hubbub
+from benchmarks.brokers import Broker, hubbub, run_in_folder
 from benchmarks.generator import built
 from hubbub.protocols.smq import codec
 
@@ -210,15 +210,7 @@ def main() -> int:
     chosen = arguments()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the hub inherits it
-    try:
-        with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
-            run(chosen, Path(folder))
-    except Missing as missing:
-        print(f"Skipped: {missing}")
-    except RuntimeError as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_in_folder(partial(run, chosen))
 
 
 if __name__ == "__main__":

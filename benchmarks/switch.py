@@ -21,12 +21,12 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, Missing, hubbub, source
+from benchmarks.brokers import ROOT, Broker, hubbub, run_in_folder, source
 from benchmarks.generator import built
 
 
@@ -159,15 +159,7 @@ def main() -> int:
     parser.add_argument("--original", metavar="PATH|PORT", help="a server that runs")
     parser.add_argument("--original-pid", type=int, default=0, help="its process, for its CPU time")
     chosen = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory(prefix="hubbub-bench-", dir=chosen.data) as folder:
-            run(chosen, Path(folder))
-    except Missing as missing:
-        print(f"Skipped: {missing}")
-    except RuntimeError as error:
-        print(f"\n{error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_in_folder(partial(run, chosen), chosen.data)
 
 
 if __name__ == "__main__":
