@@ -40,7 +40,7 @@ def test_messages_wait_in_their_order_and_who_is_there_is_known() -> None:
     world.publish(writer, "x", b"50")
     world.carry()
     assert [payload for _, payload in reader.got] == [b"%d" % number for number in range(51)]
-    assert not here.hearing.lost and not here.hearing.aside.count and not here.hearing.aside.room
+    assert not here.hearing.lost and not len(here.hearing.aside) and not here.hearing.aside.room
 
 
 def test_what_waited_is_said_when_the_disk_has_less_to_do_though_nobody_says_more() -> None:
@@ -155,7 +155,7 @@ def test_what_waited_of_a_node_that_is_gone_is_said_unless_its_heir_says_it(gone
     said = gone != "has an heir"
     assert [payload for _, payload in reader.got] == ([b"live", b"acknowledged"] if said else [])
     assert world.retained("a") == ({"kept": b"acknowledged"} if said else {})
-    assert not here.hearing.aside.count and not here.hearing.aside.room
+    assert not len(here.hearing.aside) and not here.hearing.aside.room
     dropped = here.broker.metrics.dropped.get("the disk is too slow for other nodes", 0)
     assert dropped == (0 if said else 2) and not world.waiting("a", "device")
     here.inherited.clear()
@@ -229,12 +229,12 @@ def test_what_was_kept_and_found_no_room_is_asked_for_while_live_messages_wait(
     world.say(writer, "y", b"1")
     world.carry()
     assert here.nodes["b"].declined
-    while here.hearing.aside.count > 3:  # what waits gets less, and never nothing
+    while len(here.hearing.aside) > 3:  # what waits gets less, and never nothing
         world.crowd.clear()
         here.hearing.aside.go_on()
         world.crowd.add("a")
     world.wait(2)
-    assert here.hearing.aside.count > 1 and not here.nodes["b"].declined
+    assert len(here.hearing.aside) > 1 and not here.nodes["b"].declined
     world.crowd.clear()
     world.wait(2)
     assert world.waiting("a", "device") == [b"1"] and world.kept("b", "a") == 0

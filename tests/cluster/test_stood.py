@@ -68,7 +68,7 @@ class Standing(Keepers):
             self.clock.seconds += 0.25
             for name, member in self.members.items():
                 if name != "a" or not self.stands:
-                    member.is_awake()
+                    member.note_awake()
                     member.wake(self.clock.now())
             if not self.stands:
                 self.place.mqtt.wake(self.clock.now())
@@ -237,7 +237,7 @@ def test_who_takes_no_part_any_more_says_what_is_due_as_one_that_is_alone(world:
     world.wait(1)
     world.stand()
     world.go_on()
-    world.here.is_awake()
+    world.here.note_awake()
     world.here.excluded = "another node has its name"
     world.wait(wills.UNKNOWN_SECONDS + 1)
     assert not world.here.broker.undecided and not world.here.broker.stood
@@ -324,7 +324,7 @@ def test_a_machine_that_slept_is_noticed(seconds: float) -> None:
     world.clock = clock = Sleepy()
     member = world.add("a")
     member.look_awake()
-    member.is_awake()
+    member.note_awake()
     clock.slept = int(seconds * 1_000_000)
     member.broker.look_awake()
     assert bool(member.broker.stood) is member.broker.undecided is (seconds > CLUSTER_STOOD_SECONDS)

@@ -53,12 +53,12 @@ async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_loo
     copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
     copying.copies.ready = True
     try:
-        member.is_awake()
+        member.note_awake()
         world.clock.seconds += CLUSTER_STOOD_SECONDS - 1
-        member.is_awake()
+        member.note_awake()
         assert not member.broker.undecided and not looks
         world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
-        member.is_awake()
+        member.note_awake()
         member.broker.delays.wake()
         copying.wake()
         assert member.broker.undecided and looks and not reader.got
@@ -85,10 +85,10 @@ async def test_nor_does_who_began_to_copy_anew_just_then(tmp_path: Path) -> None
     copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
     copying._begin = looked
     try:
-        member.is_awake()
+        member.note_awake()
         copying._is_torn()
         world.clock.seconds += CLUSTER_DEAD_SECONDS + 1
-        member.is_awake()
+        member.note_awake()
         wills.known(member, wills.WHO_IS_WHERE)
         copying.wake()
         assert member.broker.undecided

@@ -209,6 +209,22 @@ def test_what_was_before_a_stop_whose_heir_died_is_taken_over(back: str) -> None
                 hub.log.abandon()
 
 
+def something_waits(world: Told) -> set[bytes]:
+    """Three hubs are there, and something waits for each listener: what was acknowledged of it."""
+    for name in "abc":
+        world._start(name)
+    world._prepare()
+    world.lossy = 0.0
+    world.rest(4)
+    for listener in world.listeners:
+        listener.cut()
+    for _ in range(20):
+        for author in world.authors:
+            author.act()
+        world._calm()
+    return world._acknowledged("k/")
+
+
 @pytest.mark.parametrize("heard", [False, True])
 def test_what_a_dead_heir_had_taken_over_is_known_from_its_copy(heard: bool) -> None:
     """Node b took over a, and died before anybody `heard` so; a came back, stopped b, and lost its
@@ -217,18 +233,7 @@ def test_what_a_dead_heir_had_taken_over_is_known_from_its_copy(heard: bool) -> 
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         world = Told(1, Path(folder))
         try:
-            for name in "abc":
-                world._start(name)
-            world._prepare()
-            world.lossy = 0.0
-            world.rest(4)
-            for listener in world.listeners:
-                listener.cut()
-            for _ in range(20):
-                for author in world.authors:
-                    author.act()
-                world._calm()
-            acknowledged = world._acknowledged("k/")
+            acknowledged = something_waits(world)
             world.gone("c")
             world.gone("a")
             for _ in range(3):
@@ -261,18 +266,7 @@ def in_turn(world: Told) -> set[bytes]:
     What a had first is for whoever has the estate of b, which is for that of a. Returns what was
     acknowledged.
     """
-    for name in "abc":
-        world._start(name)
-    world._prepare()
-    world.lossy = 0.0
-    world.rest(4)
-    for listener in world.listeners:
-        listener.cut()
-    for _ in range(20):
-        for author in world.authors:
-            author.act()
-        world._calm()
-    acknowledged = world._acknowledged("k/")
+    acknowledged = something_waits(world)
     world.gone("a")
     world._looks("b", fails=1.0)
     world.gone("b")

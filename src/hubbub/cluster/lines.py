@@ -28,16 +28,20 @@ class Line(deque[tuple[T, int]]):
 
 
 class Lines(Generic[T]):
-    """`work` does what waits, in pieces. `room`: what all take; `count`: how many there are."""
+    """`work` does what waits, in pieces. `room`: what all take."""
 
     def __init__(self, most: int, work: Callable[[T], Iterator[None]]) -> None:
-        self.room = self.count = 0
+        self.room = 0
         self._most = most
         self._work = work
         self._lines: OrderedDict[str, Line[T]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._lines)
+
+    def __len__(self) -> int:
+        """How much waits, of all nodes."""
+        return sum(map(len, self._lines.values()))
 
     def __contains__(self, name: str) -> bool:
         return name in self._lines
@@ -64,12 +68,11 @@ class Lines(Generic[T]):
     def add(self, name: str, what: T, size: int) -> None:
         line = self._lines.setdefault(name, Line())
         line.append((what, size))
-        self._takes(line, size, 1)
+        self._takes(line, size)
 
-    def _takes(self, line: Line[T], size: int, count: int) -> None:
+    def _takes(self, line: Line[T], size: int) -> None:
         line.room += size
         self.room += size
-        self.count += count
 
     def go_on(self) -> bool:
         """With the first of the first line; False if the turn is over, and more of it is left."""
@@ -86,7 +89,7 @@ class Lines(Generic[T]):
             if over:
                 line.going = None
                 line.popleft()
-                self._takes(line, -size, -1)
+                self._takes(line, -size)
             if line:
                 self._lines.move_to_end(name)
             else:

@@ -383,7 +383,7 @@ class Membership(Hooks):
             wills.stood_still(self)
             self.stood()
 
-    def is_awake(self) -> None:
+    def note_awake(self) -> None:
         """A few times a second, before all else."""
         self.look_awake()
         self.awake = self.broker.clock.elapsed()

@@ -9,19 +9,19 @@ import ssl
 from typing import Final
 
 from hubbub.errors import ProtocolError
+from hubbub.runtime.records import RECORD
 from hubbub.wire.http import looks_like_http, response
 
 FIRST: Final = 0x16  # a TLS record with a handshake message (RFC 8446, 5.1)
 REFUSED: Final = bytes.fromhex("15 0301 0002 02 28")  # the alert "handshake failure"
-_RECORD_BYTES: Final = 1 << 14  # the longest; what says to be longer is left to OpenSSL
 
 
 def first_record(data: bytes) -> bool:
     """Whether the first record is there whole: before that OpenSSL's buffers are not worth it, for
-    which one byte is enough to ask.
+    which one byte is enough to ask. What says to be longer than one may be is left to OpenSSL.
     """
     size = int.from_bytes(data[3:5], "big")
-    return len(data) >= 5 and (len(data) >= 5 + size or size > _RECORD_BYTES)
+    return len(data) >= 5 and (len(data) >= 5 + size or size > RECORD)
 
 
 class Shaken(ssl.SSLObject):

@@ -350,13 +350,17 @@ class Heirs:
         """All with a stream but that one."""
         return [one for one in (*await self._others(), self.membership.name) if one != name]
 
+    async def _all_of(self, name: str) -> tuple[Found, Sequence[Numbered]]:
+        """How a node's stream ends, and all that is in it."""
+        found = await self.stream.last(self.stream.stream_of(name))
+        return found, await self.stream.read(name, found.at)
+
     async def _known_by(self, other: str, name: str) -> int:
         """Up to which stop of a node's stream another one's copy says that somebody has it, UNREAD
         if it cannot be read.
         """
         try:
-            found = await self.stream.last(self.stream.stream_of(other))
-            pieces = await self.stream.read(other, found.at)
+            found, pieces = await self._all_of(other)
             ends = [*stops_of(pieces), Stop(found.place + 1, "")]
             return await self._known_in(pieces, ends, name)
         except Exception as error:
@@ -420,8 +424,7 @@ class Heirs:
         that, and the stops behind which it was; None if it is answered, or the stop is another
         one's.
         """
-        found = await self.stream.last(self.stream.stream_of(other))
-        pieces = await self.stream.read(other, found.at)
+        _, pieces = await self._all_of(other)
         every = stops_of(pieces)
         stops = unanswered(every, self._answered(other))
         behind = every[: len(every) - len(stops)]

@@ -527,7 +527,7 @@ class Node:
     def _sweep_once(self) -> None:
         now = self.clock.now()
         if self.membership is not None:
-            safely(self.membership.is_awake)
+            safely(self.membership.note_awake)
         for sock in self.deadlines.due(now):
             safely(sock.woken, now)
         safely(self.strangers.sweep, now)

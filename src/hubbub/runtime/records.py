@@ -39,16 +39,16 @@ class Records:
         self.ended = 0
         while at < end and self.ended < TOGETHER:
             if not self._left:
-                at = self._begin(data, at)
+                at = self._begin(data, at, end)
             step = min(self._left, end - at)
             at += step
             self._left -= step
             self.ended += not (self._left or self._head)
         return at
 
-    def _begin(self, data: bytes, at: int) -> int:
+    def _begin(self, data: bytes, at: int, end: int) -> int:
         """Read the head of one, or the rest of it that is there."""
-        head = self._head + data[at : at + _HEAD - len(self._head)]
+        head = self._head + data[at : min(end, at + _HEAD - len(self._head))]
         at += len(head) - len(self._head)
         self._left = head[3] << 8 | head[4] if len(head) == _HEAD else 0
         self._head = b"" if len(head) == _HEAD else head

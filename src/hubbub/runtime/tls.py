@@ -121,11 +121,11 @@ class Secured:
         self._settle(error)
         if alert and not self._transport.is_closing():
             self._transport.write(alert)
-            self._part()
+            self._linger()
         else:
             self._transport.abort()
 
-    def _part(self) -> None:
+    def _linger(self) -> None:
         """The alert was the last word. What peers send behind their mistake must not undo it."""
         if self._leaving.open:
             Farewell(self._transport, self._leaving)
@@ -190,7 +190,7 @@ class Secured:
         if self._transport.is_closing():
             self._hurry()
         else:
-            self._part()
+            self._linger()
 
     def _hurry(self) -> None:
         """The peer says nothing more: as without TLS, it reads what is left soon or never."""
