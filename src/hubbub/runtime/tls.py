@@ -39,7 +39,7 @@ class Secured:
     __slots__ = (
         "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
         "_records", "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
-        "_certificate", "_paused", "_behind", "_held", "_held_bytes",
+        "_certificate", "_paused", "_behind", "_held", "_held_bytes", "_last",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +66,7 @@ class Secured:
         self._behind = False  # and who is inside was told so
         self._held: deque[Bytes] | None = None  # not sealed yet
         self._held_bytes = 0
+        self._last: Callable[[], None] | None = None  # what is done behind all that is held
         self._certificate: dict[str, Any] | None = None  # OpenSSL tells none behind an error
 
     def begin(self, data: bytes) -> None:
@@ -194,7 +195,7 @@ class Secured:
 
     def _hurry(self) -> None:
         """The peer says nothing more: as without TLS, it reads what is left soon or never."""
-        if self._timer is None and self._transport.get_write_buffer_size():
+        if self._timer is None and self.get_write_buffer_size():
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
@@ -202,9 +203,9 @@ class Secured:
         """TLS knows no half-closed connections."""
         if self._made and not self._closing:
             self._inner.eof_received()
-            self.close()  # what is not sealed yet is sent all the same
+            self.close()
         self._hurry()
-        return False
+        return bool(self._held)  # which is sent all the same; the loop would close it now
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
@@ -241,6 +242,10 @@ class Secured:
                 held.popleft()
             if self._outgoing.pending >= PART or not held:
                 self._send()
+        if self._last is not None and not held:
+            self._say_goodbye()  # the rest a turn later: asyncio's loop may be amid a write
+            asyncio.get_running_loop().call_soon(self._end_with, self._last)
+            self._last = None
 
     # A transport, to who is inside
 
@@ -295,11 +300,27 @@ class Secured:
         if data:
             self._transport.write(data)
 
+    def close(self) -> None:
+        if self._held and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._end_with(self._transport.close)
+
+    def write_eof(self) -> None:
+        """The last that is written; what comes from now on is discarded."""
+        self._end_with(self._transport.write_eof)
+
+    def _end_with(self, last: Callable[[], None]) -> None:
+        """Say goodbye and do that, behind all that is held: it is sealed as the peer reads it."""
+        if self._held:
+            self._closing, self._last = True, last
+            return
+        if not self._closing:
+            self._say_goodbye()
+        if not self._transport.is_closing():
+            last()
+
     def _say_goodbye(self) -> None:
         """TLS's own: that nothing more comes, and the connection was not cut."""
-        while self._held:  # it waits with the loop now
-            self._paused = False
-            self._go_on()
         self._closing = True
         try:
             self._tls.unwrap()
@@ -307,22 +328,11 @@ class Secured:
             pass
         self._send()
 
-    def close(self) -> None:
-        if not self._closing:
-            self._say_goodbye()
-        self._transport.close()
-
-    def write_eof(self) -> None:
-        """The last that is written; what comes from now on is discarded."""
-        if not self._closing:
-            self._say_goodbye()
-        self._transport.write_eof()
-
     def can_write_eof(self) -> bool:
         return False
 
     def _forget_held(self) -> None:
-        self._held, self._held_bytes = None, 0
+        self._held, self._held_bytes, self._last = None, 0, None
 
     def abort(self) -> None:
         self._closing = True
