@@ -414,6 +414,19 @@ async def slowly(line: Line, written: list[list[int]], reads: list[bool], closes
     assert told == ["pause", "resume"] * (len(told) // 2) or closes
 
 
+def test_what_is_written_when_told_to_pause_comes_behind_what_waits(contexts: Contexts) -> None:
+    line = begun(contexts)
+    line._to_peer.write(line.outer.taken())
+    full = line.outer = cast(Any, line.secured)._transport = Full(line.secured, PART)
+    line.inner.pause_writing = lambda: line.secured.write(b"late")  # type: ignore[method-assign]
+    line.secured.write(b"x" * 3 * PART)
+    heard = b""
+    while full.written:
+        heard += line.heard()
+        full.empty()
+    assert heard == b"x" * 3 * PART + b"late" * heard.count(b"late") != b"x" * 3 * PART
+
+
 def test_who_says_no_more_gets_what_is_not_sealed_yet(contexts: Contexts) -> None:
     line = begun(contexts)
     line._to_peer.write(line.outer.taken())

@@ -274,11 +274,13 @@ class Secured:
         """Seal it; or keep it as it is while the peer is behind. A message for many is one object,
         and sealed it is one for each.
         """
-        rest = data if self._paused or self._held else self._seal(data)
+        waits = self._paused or self._held
+        rest = data if waits else self._seal(data)
         if rest:
             if self._held is None:
                 self._held = deque()
-            self._held.append(rest)
+            # Who is inside may write when it is told to pause, which is amid sealing.
+            (self._held.append if waits else self._held.appendleft)(rest)
             self._held_bytes += len(rest)
 
     def _seal(self, data: Bytes) -> Bytes:
