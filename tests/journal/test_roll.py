@@ -16,6 +16,8 @@ from hubbub.core.limits import GROUP_ROWS, MIB, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import DirectoryError, JournalError, OffsetError
 from hubbub.journal import frame, names
+from hubbub.journal import roll as rolling
+from hubbub.journal.compact import compact
 from hubbub.journal.content import Content
 from hubbub.journal.roll import bases, roll
 from hubbub.journal.segments import Directory
@@ -105,6 +107,37 @@ def test_a_running_hub_reads_on_while_files_are_replaced(tmp_path: Path) -> None
     assert desk.journal.read(9) is not None
     assert desk.write(message(b"on")) == 15
     desk.close()
+
+
+def test_compacting_writes_two_snapshots_however_many_segments_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each of 22 was 20 minutes for 1.4 GB of which a fourth lasts, and is 90 s now."""
+    desk = filled(tmp_path)
+    for number in range(6):
+        desk.write(message(b"more %d" % number))
+    desk.close()
+    expected, before = snapshot_rows(tmp_path), payloads(tmp_path)
+    directory = Directory(tmp_path)
+    written: list[int] = []
+    done: list[int] = []
+    sizes = sum(directory.segment(first).stat().st_size for first in directory.segments())
+    write = rolling._write_snapshot
+
+    def writes(
+        directory: Directory, before: int, seq: int, state: State, sources: list[rolling.Source]
+    ) -> None:
+        written.append(seq)
+        write(directory, before, seq, state, sources)
+
+    monkeypatch.setattr(rolling, "_write_snapshot", writes)
+    compact(directory, progress=done.append)
+    assert written == directory.snapshots() == [19, 20]
+    assert (snapshot_rows(tmp_path), payloads(tmp_path)) == (expected, before)
+    headers = [header_of(directory.segment(first)) for first in directory.segments()]
+    sealed = [header is not None and header.sealed > 0 for header in headers]
+    assert sealed == [True] * (len(sealed) - 2) + [False] * 2
+    assert len(done) > len(sealed) and sum(done) <= sizes
 
 
 def test_only_what_two_snapshots_cover_is_compressed(tmp_path: Path) -> None:

@@ -163,8 +163,12 @@ class Retained:
     def recover(self) -> None:
         """After a restart: know the names of what the journal remembers."""
         self._names = NameList(self.broker.state.retained)
+        each: dict[str, int] = {}
         for kept in self.broker.state.kept.values():
-            self.broker.quotas.put_down(RETAINED_BYTES, kept.whose, kept.size)
+            if kept.whose:
+                each[kept.whose] = each.get(kept.whose, 0) + kept.size
+        for whose, size in each.items():
+            self.broker.quotas.put_down(RETAINED_BYTES, whose, size)
         self._watch_all()
 
     def _watch_all(self) -> None:

@@ -148,6 +148,7 @@ class State:
         self.taken: dict[str, int] = {}
         self.adopting: dict[str, State] = {}
         self._audiences: dict[int, list[tuple[SessionState, int]]] = {}
+        self._last_kept = NOTHING
         self._fold: dict[bytes, Callable[[Row], None]] = {
             schema.CONNECT: self._connect,
             schema.DISCONNECT: self._disconnect,
@@ -212,13 +213,13 @@ class State:
 
     def retain(self, topic: str, seq: int, kept: Kept = NOTHING) -> None:
         """Make a message the retained one of its topic (0 = none)."""
-        before = self.kept.pop(topic, NOTHING)
+        before = self.kept.get(topic, NOTHING)
         self.kept_bytes += kept.size - before.size
         if seq:
             self.retained[topic] = seq
             self.kept[topic] = kept
-        else:
-            self.retained.pop(topic, None)
+        elif topic in self.retained:
+            del self.retained[topic], self.kept[topic]
 
     # Sessions
 
@@ -233,7 +234,7 @@ class State:
         self.wills.pop(key, None)
         if b'"lasting"' not in row.properties:  # most of those that are folded at a start
             return
-        properties = json.loads(row.properties)
+        properties = json.loads(row.properties.decode())  # of bytes it asks first which they are
         if not properties.get("lasting"):
             return
         session = self.sessions.get(key)
@@ -372,11 +373,16 @@ class State:
             # A damaged file may have lost the audience's row; the reader has reported that.
             audience = self._audiences.get(row.ref, [])
             self.published(audience, row.seq, 1, row.qos, len(row.payload))
-        if row.topic.startswith(_DELAYED):
+        topic = row.topic
+        if topic.startswith(_DELAYED):
             self._delay(row)
         elif row.retain:
-            name, size = name_of(row.topic), len(row.payload)
-            kept = Kept(kept_size(name, size), row.expires, _publisher(row)) if size else NOTHING
+            name, size = name_of(topic), len(row.payload)
+            whose = _publisher(row) if row.properties else ""
+            kept = Kept(kept_size(name, size), row.expires, whose) if size else NOTHING
+            if kept == self._last_kept:  # a million of them are one object
+                kept = self._last_kept
+            self._last_kept = kept
             self.retain(name, row.seq if size else 0, kept)
         if row.number:
             self.opened(self._key(row), row.number)

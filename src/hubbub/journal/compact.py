@@ -21,7 +21,7 @@ def compact(
 ) -> None:  # fmt: skip
     """Heal the files, fold all segments, compress what may be. DirectoryError if a hub runs here.
 
-    `keep_seconds`, `keep_bytes`: as in `roll.roll`. `progress` gets the bytes of each segment.
+    `keep_seconds`, `keep_bytes` and `progress`: as in `roll.roll`.
     """
     journal = Journal(directory.path, Clock(), "disk", lambda seq: None)
     try:
@@ -32,10 +32,13 @@ def compact(
     directory.acquire()
     try:
         with told(directory.path):
-            for base in _ended(directory, last):
-                size = directory.segment(base).stat().st_size
-                roll.roll(directory, base, keep_seconds, keep_bytes, righting=journal.righting)
-                progress(size)
+            # What two snapshots cover is compressed. A snapshot is as large as all that lasts, so
+            # there is one in front of the last segment, one behind it, and no others.
+            for base in _ended(directory, last)[-2:]:
+                roll.roll(
+                    directory, base, keep_seconds, keep_bytes, righting=journal.righting,
+                    progress=progress,
+                )  # fmt: skip
     finally:
         directory.release()
 

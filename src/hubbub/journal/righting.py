@@ -11,12 +11,14 @@ stay as they were written. `writer` takes rows so at a start and when they are r
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final
 
 from hubbub.core.limits import CLOCK_BEHIND
 from hubbub.schema import Row
 
 ENDLESS: Final = 1 << 63
+_TIME: Final = itemgetter(Row._fields.index("time"))
 
 
 class Righting:
@@ -30,7 +32,7 @@ class Righting:
         self._latest = start + CLOCK_BEHIND * 1_000_000
 
     def rows(self, rows: list[Row]) -> list[Row]:
-        if max(row.time for row in rows) <= self._latest:
+        if max(map(_TIME, rows)) <= self._latest:
             return rows
         return [self.row(row) for row in rows]
 

@@ -29,7 +29,7 @@ import os
 import sys
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -70,9 +70,11 @@ class Source(NamedTuple):
 def roll(
     directory: Directory, base: int, keep_seconds: float = 0, keep_bytes: int = 0,
     make_room: bool = False, righting: Righting = AS_WRITTEN,
+    progress: Callable[[int], None] = lambda size: None,
 ) -> None:  # fmt: skip
     """All steps for the segments up to that which begins at `base`, 0 for none; what is kept 0
     seconds or bytes is kept for ever. `righting`: for which rows the hub takes those it found.
+    `progress` gets half the bytes of a segment when it is folded, half when it is compressed.
 
     Raises JournalError if the segment is still being written, OSError if the machine cannot read
     or write now.
@@ -82,13 +84,15 @@ def roll(
             files.remove(left)
         if make_room and _two_are_whole(directory):
             remove(directory, keep_seconds, keep_bytes)
-        sure = fold(directory, base, righting) if base else False
+        sure = fold(directory, base, righting, progress) if base else False
         if sure or _two_are_whole(directory):
             for seq in directory.snapshots()[:-2]:
                 files.remove(directory.snapshot(seq))
             for first, following in _covered(directory) if packing.possible() else ():
-                if _has_room(directory, HELD * directory.segment(first).stat().st_size):
+                size = directory.segment(first).stat().st_size
+                if _has_room(directory, HELD * size):
                     compress(directory, first, following)
+                progress(size // 2)
             remove(directory, keep_seconds, keep_bytes)
         for first, following in () if make_room else _folded(directory):
             size = _newest_size(directory) + directory.segment(first).stat().st_size
@@ -104,7 +108,10 @@ def _two_are_whole(directory: Directory) -> bool:
     return len(newest) == 2 and all(whole_snapshot(directory.snapshot(seq)) for seq in newest)
 
 
-def fold(directory: Directory, base: int, righting: Righting = AS_WRITTEN) -> bool:
+def fold(
+    directory: Directory, base: int, righting: Righting = AS_WRITTEN,
+    progress: Callable[[int], None] = lambda size: None,
+) -> bool:  # fmt: skip
     """Write the snapshot that stands at the end of the segment `base`, unless it is there.
 
     Return whether it and the one before it are the newest two, and were read or written now.
@@ -114,7 +121,7 @@ def fold(directory: Directory, base: int, righting: Righting = AS_WRITTEN) -> bo
         segments = _segments(directory, base, before, stack)
         if not segments:
             return False
-        last = _fold(directory, before, snapshot, segments, righting)
+        last = _fold(directory, before, snapshot, segments, righting, progress)
     return directory.snapshots()[-2:] == [before, last]
 
 
@@ -134,7 +141,7 @@ def fold_anew(directory: Directory, righting: Righting) -> int:
 
 def _fold(
     directory: Directory, before: int, snapshot: list[Source], segments: list[Source],
-    righting: Righting,
+    righting: Righting, progress: Callable[[int], None] = lambda size: None,
 ) -> int:  # fmt: skip
     state = State()
     for source in snapshot:
@@ -144,6 +151,7 @@ def _fold(
         for found in source.frames:
             if found.flags & frame.STATE:
                 _apply(state, righting.rows(source.rows(found)))
+        progress(source.content.size // 2)
     last = segments[-1].frames[-1].last
     _write_snapshot(directory, before, last, state, [*snapshot, *segments])
     return last

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import shutil
 import socket
@@ -50,6 +49,7 @@ from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.backpressure import Backpressure
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.busypoll import BusyPoll
+from hubbub.runtime.collector import not_collecting
 from hubbub.runtime.control import Control
 from hubbub.runtime.copying import NO_COPIES, Copying, copying
 from hubbub.runtime.deadlines import Deadlines
@@ -378,20 +378,15 @@ class Node:
                 log.info("%s", said)
                 still_starting(said)
 
-        collects = gc.isenabled()
-        gc.disable()  # nothing of this is garbage; looking for some takes a third of the time
-        try:
-            journal.recover(self.broker.state.apply, progress)
-        finally:
-            if collects:
-                gc.enable()
+        journal.recover(self.broker.state.apply, progress)
 
     def _recover(self) -> None:
         """Fold the journal, and go on from there."""
         if self.journal is None:
             return
-        self._fold(self.journal)
-        self.broker.recover([*self.protocols, *cluster.recalls(self.membership, self.broker)])
+        with not_collecting():
+            self._fold(self.journal)
+            self.broker.recover([*self.protocols, *cluster.recalls(self.membership, self.broker)])
 
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
         """One without a port, for connections that another web server accepted.

@@ -1,0 +1,133 @@
+"""How long a hub takes from its start until it answers, where its disk has very much.
+
+`python -m benchmarks.restart` (three minutes, 4 GB of disk) writes a journal of 5,000,000 rows:
+200,000 sessions that last, each with a filter, a million retained messages, and messages that
+nobody waits for. A hub is started on it while nothing is folded, so that it reads all rows, and
+again when they are (`hubbub journal compact`), so that it has a snapshot. A start ends when one of
+the sessions is told that it is there, and has a retained message. It measures and never judges;
+docs/benchmarks.md says how to read the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.brokers import ROOT, Broker, hubbub, run_in_folder, source
+from benchmarks.journal import journal
+from benchmarks.many import received
+from benchmarks.mqtt import COMPILED
+from hubbub import schema
+from hubbub.core.state import lasting_properties
+from hubbub.protocols.mqtt import codec
+from hubbub.schema import Row
+
+SESSIONS: Final = 200_000
+RETAINED: Final = 1_000_000
+OTHERS: Final = 3_400_000
+PAYLOAD: Final = 200  # bytes
+GROUP: Final = 1_000  # rows
+SESSION_SECONDS: Final = 86_400
+ENDS: Final = 4_000_000_000_000_000  # UTC microseconds, when those sessions do
+ANSWER_SECONDS: Final = 60.0
+
+
+class Start(NamedTuple):
+    """Seconds until it answered, CPU seconds and bytes of memory by then."""
+
+    seconds: float
+    cpu: float
+    memory: int
+
+
+def rows() -> Iterator[Row]:
+    row = partial(Row, 0, 0)
+    for number in range(SESSIONS):
+        client = b"device-%d" % number
+        yield row(schema.CONNECT, b"mqtt", client, properties=lasting_properties(SESSION_SECONDS))
+        yield row(schema.SUBSCRIBE, b"mqtt", client, b"device/%d/set" % number, qos=1)
+        yield row(schema.DISCONNECT, b"mqtt", client, expires=ENDS)
+    said = partial(row, schema.PUBLISH, b"mqtt", b"source", qos=1)
+    for number in range(RETAINED):  # their names come in no order
+        name = b"site/%d/machine/%d" % (number % 100, number * 7919 % RETAINED)
+        yield said(topic=name, retain=True, payload=b"%0*d" % (PAYLOAD, number))
+    for number in range(OTHERS):
+        yield said(topic=b"log/%d" % (number % 1_000), payload=b"%0*d" % (PAYLOAD, number))
+
+
+def fill(data: Path) -> int:
+    """Write them; how many bytes that makes."""
+    with journal(data) as made:
+        for number, row in enumerate(rows(), 1):
+            made.append(row)
+            if number % GROUP == 0:
+                made.commit()
+                made.take_in()  # type: ignore[attr-defined]
+    return sum(file.stat().st_size for file in (data / "log").iterdir())
+
+
+def answers(hub: Broker) -> None:
+    """A session is there, and gets what is retained."""
+    name = b"site/7/machine/%d" % (7 * 7919 % RETAINED)
+    with socket.create_connection(("127.0.0.1", hub.port), ANSWER_SECONDS) as sock:
+        asked = codec.connect(b"device-%d" % (SESSIONS // 2), False, 60)
+        sock.sendall(asked + codec.subscribe(1, [(name, 0)]))
+        got = sock.recv(4, socket.MSG_WAITALL)
+        if got != b"\x20\x02\x01\x00":
+            raise RuntimeError(f"a session that lasts is not there: {got!r}")
+        received(sock, 5 + 3 + 2 + len(name) + PAYLOAD)
+
+
+def started(data: Path, package: Path | None) -> Start:
+    began = time.monotonic()
+    with hubbub("hub", data, package=package) as hub:
+        answers(hub)
+        return Start(time.monotonic() - began, hub.cpu(), hub.resident())
+
+
+def compact(data: Path) -> None:
+    command = [sys.executable, "-m", "hubbub", "journal", "compact", "--data", str(data)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def said(name: str, found: list[Start]) -> str:
+    seconds = [one.seconds for one in found]
+    cpu, memory = (statistics.median(values) for values in list(zip(*found, strict=True))[1:])
+    times = f"{statistics.median(seconds):.1f} | {max(seconds):.1f} | {cpu:.1f}"
+    return f"| {name} | {times} | {memory / 1e9:.2f} |"
+
+
+def run(rounds: int, compiled: Path, folder: Path) -> None:
+    data = folder / "data"
+    size = fill(data)
+    packages = {"plain": None, "compiled": source(compiled) if compiled.is_dir() else None}
+    print(f"{3 * SESSIONS + RETAINED + OTHERS:,} rows, {size / (1 << 30):.2f} GiB")
+    print("| start | seconds, median | most | CPU, s | memory, GB |")
+    print("|---|---|---|---|---|")
+    for snapshot in ("nothing folded", "with a snapshot"):
+        for name, package in packages.items():
+            found = [started(data, package) for _ in range(rounds)]
+            print(said(f"{name}, {snapshot}", found), flush=True)
+        compact(data)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.restart")
+    parser.add_argument("--rounds", type=int, default=2, help="of each start [2]")
+    parser.add_argument("--compiled", type=Path, default=COMPILED, help="the compiled package")
+    given = parser.parse_args()
+    return run_in_folder(partial(run, given.rounds, given.compiled))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
