@@ -27,6 +27,7 @@ from benchmarks.generator import built
 from hubbub.protocols.smq import codec
 
 IDLE: Final = 10_000
+NAMES: Final = 20_000
 SETTLE_SECONDS: Final = 1.5  # a sweep of the hub and more
 ANSWER_SECONDS: Final = 30.0
 HEAD: Final = b"GET / HTTP/1.0\r\nHost: localhost\r\nSimpleMQ: 1\r\n\r\n"
@@ -179,6 +180,25 @@ def observing(hub: Broker, count: int) -> str:
     )
 
 
+def names(hub: Broker, count: int) -> str:
+    """One client asks for the numbers of names that nobody had yet, 100 unanswered at a time."""
+    with devices(hub, 1, "namer") as [device]:
+        cpu, began = hub.cpu(), time.monotonic()
+        asked = taken = 0
+        while taken < count:
+            while asked < min(taken + 100, count):
+                device.say(codec.message(codec.CREATE, rest=b"name/%06d" % asked))
+                asked += 1
+            size = int.from_bytes(device.take(2), "big")
+            answer = device.take(size - 2)
+            if answer[0] != codec.CREATEACK or answer[1]:
+                raise RuntimeError(f"a name was refused: {answer!r}")
+            taken += 1
+        seconds, cpu = time.monotonic() - began, hub.cpu() - cpu
+    return (f"{count:,} new names, {hub.name}: {cpu / count * 1e6:.0f} µs of hub CPU each, "
+            f"{count / seconds:,.0f} a second.")  # fmt: skip
+
+
 # The program
 
 
@@ -203,6 +223,8 @@ def run(chosen: argparse.Namespace, folder: Path) -> None:
         for part in (count // 4, count // 2, count):
             print(observing(memory, part), flush=True)
         disk = stack.enter_context(hubbub(DISK, folder / "disk"))
+        for hub in (memory, disk):
+            print(names(hub, NAMES), flush=True)
         print("", *messages(load, [memory, disk], chosen), sep="\n")
 
 
