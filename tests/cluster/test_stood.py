@@ -12,8 +12,10 @@ from hubbub.core.gate import Admission, Gate, Opening
 from hubbub.core.limits import (
     CLUSTER_BEAT_SECONDS,
     CLUSTER_DEAD_SECONDS,
+    CLUSTER_MARK_SECONDS,
     CLUSTER_STOOD_SECONDS,
 )
+from hubbub.core.state import State
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties
@@ -91,6 +93,12 @@ class Standing(Keepers):
         opening = Opening(Gate(broker.open), "127.0.0.1")
         broker.connect(session, Admission("mqtt", "ann", "", broker.open, opening))
         return session
+
+    def rows(self) -> State:
+        """What a start of node a would read."""
+        log = self.here.broker.log
+        assert isinstance(log, Recording)
+        return folded(log.rows)
 
     def said(self) -> list[bytes]:
         return [payload for _, payload in self.reader.got]
@@ -198,6 +206,7 @@ def test_who_comes_again_here_finds_its_will_said(world: Standing, lasts: int) -
     world.wait(3 * CLUSTER_DEAD_SECONDS)
     assert world.said() == [b"offline"]
     again.hang_up("lost")
+    world.carry()
     assert world.said() == [b"offline", b"offline"]
 
 
@@ -209,6 +218,7 @@ def test_who_came_after_it_stood_still_is_said_to_be_lost_at_once(world: Standin
     assert world.here.broker.undecided
     ann = world.place.ann()
     ann.hang_up("lost")
+    world.carry()
     assert world.said() == [b"offline"]
 
 
@@ -271,6 +281,151 @@ def test_a_will_that_waited_when_its_hub_was_killed_is_said_at_the_next_start_on
     after.tick()
     assert watcher.hear() == ([] if elsewhere else ["gone=will"])
     assert not folded(after.log.rows).wills
+
+
+# For a second or two: it is not dead for others, and hears in any order what came meanwhile.
+
+
+@pytest.mark.parametrize("lasts", [0, 1000])
+@pytest.mark.parametrize("still", [True, False])
+def test_who_is_seen_to_be_lost_before_it_is_heard_to_be_elsewhere(
+    world: Standing, still: bool, lasts: int
+) -> None:
+    ann = world.place.ann(lasts)
+    world.wait(1)
+    if lasts:
+        world.members["b"].directory.begin_anew("mqtt", "ann")
+    there = world.ann_at("b")
+    world.publish(there, "state/ann", b"online", retain=True)
+    if not still:
+        there.broker.disconnect(there, "")
+    world.tick()
+    world.clock.seconds += CLUSTER_STOOD_SECONDS - 1
+    ann.hang_up("lost")
+    assert world.said() == [], "what is on its way was not heard"
+    assert not world.here.broker.undecided
+    world.wait(3 * CLUSTER_DEAD_SECONDS)
+    assert world.said() == [b"online"]
+    assert world.retained("a") == world.retained("b") == {"state/ann": b"online"}
+    broker = world.here.broker
+    assert not broker.state.wills and not broker.lost and not world.rows().wills
+
+
+@pytest.mark.parametrize("lasts", [0, 1000])
+def test_who_is_nowhere_else_is_said_to_be_lost_when_that_was_heard(
+    world: Standing, lasts: int
+) -> None:
+    """A will that waits is in the journal: a start says it."""
+    ann = world.place.ann(lasts)
+    world.wait(1)
+    ann.hang_up("lost")
+    world.place.mqtt.wake(world.clock.now())
+    assert world.said() == []
+    state = world.rows()
+    found = state.sessions["mqtt", "ann"].will if lasts else state.wills["mqtt", "ann"]
+    assert found is not None and found.expires
+    world.carry()
+    assert world.said() == [b"offline"]
+    world.wait(3)
+    assert world.said() == [b"offline"]
+    assert world.retained("b") == {"state/ann": b"offline"}
+    state = world.rows()
+    assert not state.wills and not any(one.will for one in state.sessions.values())
+
+
+@pytest.mark.parametrize("lasts", [0, 1000])
+def test_one_mark_is_for_all_who_were_lost_before_it(world: Standing, lasts: int) -> None:
+    """Who is lost later needs another one; who came again meanwhile and is lost once more, too."""
+    ann = world.place.ann(lasts)
+    world.wait(1)
+    ann.hang_up("lost")
+    again = world.place.ann(lasts)
+    assert world.said() == [b"offline"], "before it is welcomed"
+    again.hang_up("lost")
+    assert len(world.lines("a").marks) == 1
+    world.passes()
+    assert world.said() == [b"offline"]
+    assert len(world.lines("a").marks) == 1
+    world.passes()
+    assert world.said() == [b"offline", b"offline"]
+    assert not world.lines("a").marks and not world.here.broker.lost
+
+
+def test_who_is_here_again_keeps_its_will_whatever_is_heard_of_a_former_connection(
+    world: Standing,
+) -> None:
+    ann = world.place.ann()
+    came = world.here.broker.sessions["mqtt", "ann"].came
+    world.wait(1)
+    ann.hang_up("lost")
+    world.place.ann()
+    wills.went(world.here, ("mqtt", "ann"), came + 1)
+    world.carry()
+    assert world.said() == [b"offline"]
+    assert world.here.broker.state.wills and not world.here.broker.lost
+
+
+def test_what_came_and_was_not_heard_is_waited_for(world: Standing) -> None:
+    """What another node said may be work for many turns."""
+    ann = world.place.ann()
+    world.wait(1)
+    there = world.ann_at("b")
+    world.publish(there, "state/ann", b"online", retain=True)
+    hearing = world.here.hearing
+    hearing._later = True
+    world.carry()
+    assert "b" in hearing.unheard
+    ann.hang_up("lost")
+    world.passes()
+    assert world.said() == []
+    hearing._work()
+    world.carry()
+    assert world.said() == [b"online"]
+
+
+@pytest.mark.parametrize("why", ["down", "excluded", "stops"])
+def test_who_hears_nobody_waits_for_nobody(world: Standing, why: str) -> None:
+    ann = world.place.ann()
+    world.wait(1)
+    if why == "down":
+        world.lines("a").up = False
+    elif why == "excluded":
+        world.here.excluded = "another node has its name"
+    else:
+        world.here.lost.stop()
+    ann.hang_up("lost")
+    assert world.said() == [b"offline"]
+    assert not world.here.broker.lost and not world.lines("a").marks
+
+
+@pytest.mark.parametrize("how", ["stops", "down"])
+def test_who_waits_is_said_to_be_lost_before_nobody_can_hear_it(
+    world: Standing, how: str
+) -> None:
+    ann = world.place.ann()
+    world.wait(1)
+    ann.hang_up("lost")
+    if how == "stops":
+        world.here.lost.stop()
+    else:
+        world.lines("a").up = False
+        world.here.lost.look()
+    assert world.said() == [b"offline"]
+
+
+def test_a_mark_that_does_not_come_back_is_not_waited_for_for_long(world: Standing) -> None:
+    """As long as the hub is awake: where it stands still once more it can hear nothing."""
+    ann = world.place.ann()
+    world.wait(1)
+    ann.hang_up("lost")
+    world.lines("a").marks.clear()
+    world.clock.seconds += 2
+    world.here.lost.look()
+    assert world.said() == []
+    for _ in range(int(CLUSTER_MARK_SECONDS / 0.25) - 1):
+        assert world.said() == []
+        world.wait(0.25)
+    assert world.said() == [b"offline"]
 
 
 class Grouping(Recording):

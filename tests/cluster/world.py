@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 
 from hubbub.cluster.membership import Membership
 from hubbub.core.broker import Broker
@@ -56,6 +57,7 @@ class Lines:
         self.up = True
         self.waits = 0
         self.lines: dict[str, deque[bytes]] = {}
+        self.marks: list[Callable[[], None]] = []
 
     async def open(self, heard: object, changed: object) -> None:
         raise AssertionError("the world drives")
@@ -69,6 +71,9 @@ class Lines:
 
     async def settle(self, met: object) -> None:
         raise AssertionError("nobody opens it")
+
+    def mark(self, passed: Callable[[], None]) -> None:
+        self.marks.append(passed)
 
     def waiting(self, node: str = "") -> int:
         return self.waits
@@ -115,6 +120,8 @@ class World:
                 if line
             ]
             if not full:
+                if self.passes():
+                    continue
                 return
             name, other = self.chance.choice(full)
             frame = self.lines(name).lines[other].popleft()
@@ -125,6 +132,16 @@ class World:
                     continue  # lost
                 self.members[other].hear(frame)  # and again
             self.members[other].hear(frame)
+
+    def passes(self) -> bool:
+        """All that was on its way has come; whether that was waited for."""
+        found = [(name, self.lines(name)) for name in self.members]
+        marks = [mark for name, engine in found if name not in self.cut for mark in engine.marks]
+        for _, engine in found:
+            engine.marks = []
+        for mark in marks:
+            mark()
+        return bool(marks)
 
     def wait(self, seconds: float) -> None:
         until = self.clock.seconds + seconds

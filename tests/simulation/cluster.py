@@ -113,6 +113,8 @@ class ClusterWorld:
             name: Lines(name, tuple(other for other in self.names if other != name))
             for name in self.names
         }
+        for engine in self.lines.values():
+            engine.others = self.lines
         self.turns = random.Random(seed)  # other schedules than those of before would be others
         self.rows_a_turn = AT_ONCE
         if seed >= IN_TURNS:
@@ -181,6 +183,7 @@ class ClusterWorld:
                 for _ in range(self.steps):
                     (event,) = self.chance.choices(_EVENTS, self.weights)
                     event(self)
+                    self._pass_marks()
                     self._check()
                 self._finish()
         finally:
@@ -239,6 +242,7 @@ class ClusterWorld:
         while any(self._full()):
             for sender, receiver in self._full():
                 self._carry_one(sender, receiver)
+        self._pass_marks()
         self._pass(0.1)
 
     def _pass(self, seconds: float) -> None:
@@ -285,6 +289,7 @@ class ClusterWorld:
 
     def _carry_one(self, sender: str, receiver: str) -> None:
         frame = self.lines[sender].lines[receiver].popleft()
+        self.lines[receiver].came(sender)
         hub = self.hubs.get(receiver)
         if hub is None or frozenset((sender, receiver)) in self.cut:
             return
@@ -293,6 +298,17 @@ class ClusterWorld:
                 return
             hub.hear(frame)
         hub.hear(frame)
+
+    def _pass_marks(self) -> None:
+        """Who has heard all that came before somebody was lost is told so."""
+        for name, hub in self.hubs.items():
+            cut = {other for other in self.names if frozenset((name, other)) in self.cut}
+            calls = self.lines[name].passed(cut)
+            for call in calls:
+                call()
+            if calls:
+                hub.schedule()
+                hub.loop.run()
 
     def _carry(self) -> None:
         full = self._full()
@@ -384,6 +400,7 @@ class ClusterWorld:
             return
         self.note(f"{name} is killed")
         hub.kill(self.chance)
+        self.lines[name].marks.clear()
         self.lost[name] = self.seconds
         for engine in self.lines.values() if len(self.names) > len(NAMES) else ():
             if name in engine.lines:  # its connections are gone; those of three hold more than any

@@ -35,7 +35,9 @@ JOINS = 0.5  # seconds
 
 
 class Lines:
-    """The engine of one hub. `held`: lines that are cut and forget nothing."""
+    """The engine of one hub. `marks`: how many frames of each other hub are to come before each of
+    them, of `said` to each, and what is called then.
+    """
 
     trouble = ""
     complete = True
@@ -44,6 +46,8 @@ class Lines:
         self.name = name
         self.up = True
         self.lines: dict[str, deque[bytes]] = {other: deque() for other in others}
+        self.marks: list[tuple[dict[str, int], Callable[[], None]]] = []
+        self.others: dict[str, Lines] = {}
 
     async def open(self, heard: object, changed: object) -> None:
         raise AssertionError("the world drives")
@@ -58,6 +62,25 @@ class Lines:
 
     async def settle(self, met: object) -> None:
         raise AssertionError("nobody opens it")
+
+    def mark(self, passed: Callable[[], None]) -> None:
+        waiting = {name: len(one.lines.get(self.name, ())) for name, one in self.others.items()}
+        self.marks.append((waiting, passed))
+
+    def came(self, sender: str) -> None:
+        """One frame less is before each mark."""
+        for before, _ in self.marks:
+            before[sender] = max(0, before.get(sender, 0) - 1)
+
+    def passed(self, cut: set[str]) -> list[Callable[[], None]]:
+        """What is to be called now; a server does not wait for what is held before it."""
+        marks, self.marks, calls = self.marks, [], []
+        for before, call in marks:
+            if any(count and name not in cut for name, count in before.items()):
+                self.marks.append((before, call))
+            else:
+                calls.append(call)
+        return calls
 
     def waiting(self, node: str = "") -> int:
         return 0

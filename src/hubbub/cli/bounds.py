@@ -225,6 +225,7 @@ BOUNDS: Final = (
     Bound("cluster_beat_seconds", SELF, "a sign of life"),
     Bound("cluster_dead_seconds", SELF, "a node counts as gone"),
     Bound("cluster_stood_seconds", SELF, "what is due waits until others were heard"),
+    Bound("cluster_mark_seconds", SELF, "wills of who was lost are said"),
     Bound("cluster_clock_seconds", SELF, "a node is refused"),
     Bound("cluster_window", CLIENT, "the next waits for an answer"),
     Bound("cluster_lent", CLIENT, "the rest waits at the queue's home"),

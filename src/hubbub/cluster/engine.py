@@ -38,6 +38,12 @@ class Engine(Protocol):
         its name. `met`: whether a node has said all that holds there.
         """
 
+    def mark(self, passed: Callable[[], None]) -> None:
+        """Call `passed` when `heard` has got all that was on its way to this node and near it now:
+        a hub that stood still has not read it so far. In a later turn, or never, if that cannot be
+        known any more.
+        """
+
     def waiting(self, node: str = "") -> int:
         """The bytes that were taken and have not left; for one node, if each has its own way."""
 

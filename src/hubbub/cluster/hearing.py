@@ -139,6 +139,10 @@ class Hearing:
         now = self.broker.clock.now()
         return min((came.at for came in self.unheard.firsts()), default=now)
 
+    def has_heard(self, at: float) -> bool:
+        """Whether all was heard that had come by then, and in that moment."""
+        return all(came.at > at for came in self.unheard.firsts())
+
     def _work(self) -> None:
         """A turn of hearing; then what waits for the disk."""
         self._later = False
@@ -151,6 +155,7 @@ class Hearing:
                 self._later = True
                 self.broker.later(self._work)
                 return
+        self.membership.lost.look()
 
     # What waits for the disk
 

@@ -29,6 +29,7 @@ from hubbub.cluster.estates import Estate
 from hubbub.cluster.hearing import Hearing
 from hubbub.cluster.holdings import OWN, Holdings
 from hubbub.cluster.keeping import PROTOCOL, estate_and_origin, lasts
+from hubbub.cluster.lost import Lost
 from hubbub.cluster.named import Named
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
 from hubbub.cluster.outposts import Outposts
@@ -66,7 +67,8 @@ class Membership(Hooks):
     seconds messages wait for an estate that nobody holds. `busy`: for so many seconds this one may
     be silent now. `deposed`: another one has stopped this node's stream, and nobody is known yet
     who has what was here. `unknown`: what it is to hear before anything is due here (`wills`);
-    `left`: clients that are gone from any node, and when they had come there.
+    `left`: clients that are gone from any node, and when they had come there; `lost`: those of here
+    of which it is not known whether they are at another one.
     `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last;
     `awake`: when it was last seen to be (`Clock.elapsed`), `stood` is called where it was not for
     long.
@@ -119,6 +121,7 @@ class Membership(Hooks):
         self.messages_in = self.messages_out = 0
         self._since: dict[int, int] = {}
         self.left = Departed()
+        self.lost = Lost(self)
         self._beat_at = 0.0
         self._life = 0
         self.hearing = Hearing(self)
@@ -135,6 +138,7 @@ class Membership(Hooks):
         self.inner = self.broker.hooks or self.inner
         self.broker.hooks = self
         self.broker.look_awake = self.look_awake
+        self.broker.may_be_elsewhere = self.lost.waits
         self.broker.elsewhere = lambda: [one.place for one in self.nodes.values() if one.place]
         self.holdings.look()
         self.inherited = heritage.known(self.broker.state)
@@ -409,6 +413,7 @@ class Membership(Hooks):
                 self.tell_held(frames.Released(name))
         self.hearing.go_on()
         wills.look(self, now)
+        self.lost.look()
         self.relieve()
         self.directory.wake()
         self.relays.wake(now)
@@ -546,7 +551,10 @@ class Membership(Hooks):
 
     def _take_over(self, node: Node, protocol: str, client: str, since: int) -> None:
         session = self.broker.sessions.get((protocol, client))
-        if session is None or not session.number or not client or self.relays.many(protocol):
+        if not client or self.relays.many(protocol):
+            return
+        if session is None or not session.number:
+            self.lost.elsewhere((protocol, client), since)
             return
         if (self._since.get(session.number, 0), self.name) < (since, node.name):
             log.info("%s is taken over by node %r", client, node.name)

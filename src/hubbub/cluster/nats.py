@@ -25,11 +25,13 @@ from hubbub.errors import SettingError
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
 RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
 PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
 HANGS_SECONDS: Final = 4  # without an answer, which waits behind all that was said before
+FOR_EVER: Final = 10**9  # seconds: that a ping is not answered is said by the connection
 SETTLE_SECONDS: Final = 0.5  # in which a node of the same name says that it is there
 FULL_SECONDS: Final = 0.01  # from one look to the next at a socket that takes no more
 QUEUED_BYTES: Final = 4 * LINK_CHOKED  # messages stop at one; what changes here is small
@@ -56,6 +58,8 @@ class Nats:
         self._said: set[str] = set()  # in this outage
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._pings: set[asyncio.Task[None]] = set()
+        self._hears: list[Subscription] = []
         self._changed: Callable[[], None] = lambda: None
         context_of(settings)  # what is wrong with its files is said at the start
 
@@ -90,9 +94,10 @@ class Nats:
 
         group = self.settings.group
         for subject in (f"{group}.all", f"{group}.to.{self.name}"):
-            await client.subscribe(
+            heard_there = await client.subscribe(
                 subject, cb=take, pending_msgs_limit=-1, pending_bytes_limit=RECEIVED_BYTES
             )
+            self._hears.append(heard_there)
         await client.flush()
         await self._came_up()
         self._tasks.append(asyncio.create_task(self._watch(client)))
@@ -102,7 +107,8 @@ class Nats:
         await client.connect(
             **client_options(self.settings, f"hubbub {self.name}"), no_echo=True,
             ping_interval=PING_SECONDS, error_cb=self._complain,
-            disconnected_cb=self._went_down, reconnected_cb=self._came_up, pending_size=LINK_CHOKED,
+            disconnected_cb=self._went_down, reconnected_cb=self._came_back,
+            pending_size=LINK_CHOKED,
         )  # fmt: skip
 
     async def _complain(self, error: Exception) -> None:
@@ -123,6 +129,11 @@ class Nats:
         self._queue.clear()
         self._bytes = 0
         self._changed()
+
+    async def _came_back(self) -> None:
+        for ping in self._pings:  # nobody answers them on the new connection
+            ping.cancel()
+        await self._came_up()
 
     async def _came_up(self) -> None:
         assert self._client is not None
@@ -166,14 +177,39 @@ class Nats:
         """
         while self._client is client:
             await asyncio.sleep(PING_SECONDS)
-            try:
-                await client.flush(HANGS_SECONDS)
-            except Exception:
+            ping = self._ping(client)
+            await asyncio.wait((ping,), timeout=HANGS_SECONDS)
+            if not _is_answered(ping):
                 if self.up:
                     self._down("NATS does not answer")
-            else:
-                if not self.up:
-                    await self._came_up()
+            elif not self.up:
+                await self._came_up()
+
+    def _ping(self, client: Client) -> asyncio.Task[None]:
+        """Ask the server; who waits gives up by itself. nats-py stops reading where an answer comes
+        to a question that was given up, and takes six seconds more to see that it hears nothing.
+        """
+        ping = asyncio.create_task(client.flush(FOR_EVER))
+        self._pings.add(ping)
+        ping.add_done_callback(self._pings.discard)
+        return ping
+
+    def mark(self, passed: Callable[[], None]) -> None:
+        """A ping: its answer comes behind all that the server had for this node."""
+        if self._client is not None and self.up:
+
+            def answered(ping: asyncio.Task[None]) -> None:
+                if _is_answered(ping):
+                    self._handed_over(passed)
+
+            self._ping(self._client).add_done_callback(answered)
+
+    def _handed_over(self, passed: Callable[[], None]) -> None:
+        """What came before may still wait for the tasks of nats-py, which take all there is."""
+        if any(one.pending_msgs for one in self._hears):
+            asyncio.get_running_loop().call_soon(self._handed_over, passed)
+        else:
+            passed()
 
     async def settle(self, met: Callable[[str], bool]) -> None:
         if self.up:
@@ -189,7 +225,7 @@ class Nats:
             async with asyncio.timeout(CONNECT_SECONDS):
                 while self.up and self._queue:
                     await asyncio.sleep(FULL_SECONDS)
-        for task in self._tasks:
+        for task in (*self._tasks, *self._pings):
             task.cancel()
         if self._tasks:  # not for ever: what nats-py waits for may swallow that it is cancelled
             await asyncio.wait(self._tasks, timeout=CONNECT_SECONDS)
@@ -199,6 +235,10 @@ class Nats:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await step()
+
+
+def _is_answered(ping: asyncio.Task[None]) -> bool:
+    return ping.done() and not ping.cancelled() and ping.exception() is None
 
 
 def client_options(settings: Settings, name: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from hubbub.core.limits import CLUSTER_FRAME_BYTES, KIB, LINK_CHOKED
 
 RETRY_SECONDS: Final = 0.1  # from one try to reach a process to the next: a start takes 0.5 s
 SILENT_SECONDS: Final = 10.0  # for one that is there and says nothing: it hangs, others serve
+MARK_SECONDS: Final = 0.1  # in which all is read that others have written: 100 MB
 QUEUED_BYTES: Final = 4 * LINK_CHOKED  # to one process; messages stop at one, changes are small
 FRAME_MOST: Final = CLUSTER_FRAME_BYTES + 64 * KIB  # with its head; what is longer is none
 _LENGTH: Final = struct.Struct(">I")
@@ -158,6 +159,14 @@ class Neighbours:
             way.writelines([part for one in frames for part in (_LENGTH.pack(len(one)), one)])
             taken = True
         return taken
+
+    def mark(self, passed: Callable[[], None]) -> None:
+        """Nobody stands between two processes who could send it back, so all are read meanwhile.
+        A timer may be over before they are, where the hub stood still once more: then the next one
+        is behind that.
+        """
+        loop = asyncio.get_running_loop()
+        loop.call_later(MARK_SECONDS, loop.call_later, 0.0, passed)
 
     def waiting(self, node: str = "") -> int:
         ways = [self._ways.get(node)] if node else list(self._ways.values())

@@ -60,6 +60,7 @@ def went(membership: Membership, key: Key, since: int, whose: str = "") -> None:
     """A client is gone from where it had come at that time; the last ones of all are remembered."""
     if key[1] and not membership.relays.many(key[0]):
         membership.left.note(key, since, whose)
+        membership.lost.elsewhere(key, since)
 
 
 def stale(membership: Membership, wills: Mapping[Key, Row]) -> set[Key]:

@@ -177,6 +177,9 @@ CLUSTER_DEAD_SECONDS: Final = 5.0  # without one a node is gone: a busy machine 
 # A hub that stood still for longer may be dead for others: the last they heard of it may have been
 # said more than a second before, and a turn of theirs passes until they look.
 CLUSTER_STOOD_SECONDS: Final = CLUSTER_DEAD_SECONDS - 2 * CLUSTER_BEAT_SECONDS
+# For what an engine had when a client was lost, whose will waits so long: a server answers within
+# 10 ms, one that was stopped for as long as this is as one that is gone.
+CLUSTER_MARK_SECONDS: Final = 1.0
 CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and new retained messages
 CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it has not taken yet
 CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read and to write

@@ -453,6 +453,9 @@ class Revival:
     def publish_will(self, will: Row) -> None:
         """After a restart: a client was connected when the hub ended, and so did its session."""
 
+    def was_lost(self, client: str) -> None:
+        """It is not at another node either: its will, if that is due and waits, is said."""
+
 
 def publish_wills(wills: Iterable[Row], protocols: Mapping[str, Revival]) -> None:
     """Of who was connected to a hub that ended, and does not last."""

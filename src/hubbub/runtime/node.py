@@ -189,6 +189,8 @@ class Node:
             listener.close()
         while self._bound:
             self._bound.pop().close()
+        if self.membership is not None:
+            self.membership.lost.stop()
         for sock in list(self.sockets):
             sock.stop()
         for dialer in self.dialers:

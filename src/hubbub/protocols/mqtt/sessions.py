@@ -124,15 +124,21 @@ class Sessions(Protocol):
             serial.wake(now)
         if self.broker.undecided:
             return
-        stamp = self.broker.clock.stamp()
+        stamp, waiting = self.broker.clock.stamp(), []
         while self._due and self._due[0][0] <= stamp:
-            away = self.sessions.get(heapq.heappop(self._due)[1])
+            due = heapq.heappop(self._due)
+            if (NAME, due[1]) in self.broker.lost:
+                waiting.append(due)
+                continue
+            away = self.sessions.get(due[1])
             if away is None or away.number:
                 continue
             self.publish_due_will(away)
             if 0 < away.state.expires <= stamp:
                 self.broker.metrics.expired += 1
                 self.end(away)
+        for due in waiting:
+            heapq.heappush(self._due, due)
 
     def kept_will(self, session: MqttSession) -> Row | None:
         """The will of a client that is here: its row, which is all that is kept of it."""
@@ -170,11 +176,12 @@ class Sessions(Protocol):
             broker.log.together(first)  # that it is gone, and that its will is to come
 
     def _may_be_elsewhere(self, session: MqttSession) -> bool:
-        """This hub stood still, and nobody has said so far where its client is: a will would come
-        behind what that has said there.
+        """This hub stood still, if only for a moment, and nobody has said so far where its client
+        is: a will would come behind what that has said there.
         """
-        self.broker.look_awake()
-        return session.came < self.broker.stood
+        broker = self.broker
+        broker.look_awake()
+        return session.came < broker.stood or broker.may_be_elsewhere(session)
 
     def end(self, session: MqttSession) -> None:
         """A lasting session is over: its will, if it still waits, is published now."""
@@ -199,6 +206,14 @@ class Sessions(Protocol):
             self.broker.change(row_about(client, WILL))
         else:
             self.broker.disconnect(client, "hub restarted")
+
+    def was_lost(self, client: str) -> None:
+        session = self.sessions.get(client)
+        waits = self.broker.state.wills.get((NAME, client))
+        if session is None and waits is not None and waits.expires:
+            self.publish_will(waits)
+        elif session is not None and not session.number:
+            self.publish_due_will(session)
 
     def publish_due_will(self, session: MqttSession) -> None:
         will = session.state.will
