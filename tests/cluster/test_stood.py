@@ -253,6 +253,27 @@ def test_who_takes_no_part_any_more_says_what_is_due_as_one_that_is_alone(world:
     assert not world.here.broker.undecided and not world.here.broker.stood
 
 
+def test_a_hub_that_stands_still_again_and_again_says_what_is_due_after_a_minute(
+    world: Standing,
+) -> None:
+    """It is never awake for long enough to hear from everybody; nobody may wait for ever."""
+    ann = world.place.ann()
+    world.wait(1)
+    began = world.clock.seconds
+    while not world.said() and world.clock.seconds < began + 3 * wills.UNKNOWN_SECONDS:
+        world.stand(CLUSTER_STOOD_SECONDS + 1)
+        world.go_on()
+        ann.hang_up("lost")
+        world.wait(CLUSTER_DEAD_SECONDS - 2)
+    lasted = world.clock.seconds - began
+    assert world.said() == [b"offline"]
+    assert wills.UNKNOWN_SECONDS <= lasted < wills.UNKNOWN_SECONDS + 3 * CLUSTER_DEAD_SECONDS
+    world.stand(CLUSTER_STOOD_SECONDS + 1)
+    world.go_on()
+    world.wait(1)
+    assert world.here.broker.undecided, "the next time that it stands still is another one"
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_will_that_waited_when_its_hub_was_killed_is_said_at_the_next_start_once(
     elsewhere: bool,

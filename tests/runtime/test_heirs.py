@@ -21,6 +21,7 @@ from hubbub.core.limits import (
     CLUSTER_RETURN_SECONDS,
 )
 from hubbub.core.state import State
+from hubbub.errors import JournalError
 from hubbub.journal.copied import Copy
 from hubbub.runtime.heirs import Heirs
 from tests.cluster.test_heritage import Dying
@@ -367,6 +368,7 @@ class Streams(Servers):
         self.streams = streams
         self.names = list(streams)
         self.leaderless: set[str] = set()
+        self.read_of: list[str] = []
 
     async def last(self, stream: str) -> Found:
         at, piece = self.streams[stream][-1]
@@ -378,6 +380,8 @@ class Streams(Servers):
     async def read(self, node: str, upto: int, heads: bool = False) -> list[Numbered]:
         if node in self.leaderless:
             raise TimeoutError
+        if not heads:
+            self.read_of.append(node)
         if not heads and node == "b":
             self.read_at.append(upto)
         return self.streams[node]
@@ -438,3 +442,83 @@ async def test_what_a_life_had_that_was_not_whole_is_not_that_of_the_one_before(
     for _ in range(4):
         await heirs._safely("b", heirs._answer("b", 2000))
     assert "b" not in member.inherited
+
+
+DAMAGED = 77
+
+
+def ring() -> Streams:
+    """Nodes b and c stopped one another in turn, and neither took over; b was back, and is stopped
+    by this node. What d had ends with one piece more.
+    """
+    return Streams(
+        a=[put(1)], c=[put(500), put(1000, "b@1000")], d=[put(1), put(DAMAGED)],
+        b=[put(1), put(1000, "c"), put(1500), put(2000, "a")],
+    )  # fmt: skip
+
+
+def folds(heirs: Heirs, damaged: int) -> None:
+    """What is folded says nothing, or cannot be read where that piece is in it."""
+
+    def fold(pieces: list[Numbered]) -> Copy:
+        if any(at == damaged for at, _ in pieces):
+            raise JournalError("byte 0 of what was copied is no frame of rows")
+        return Copy(State(), {}, 0)
+
+    heirs._fold = AsyncMock(side_effect=fold)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("damaged", [0, DAMAGED, 1500])
+async def test_what_cannot_be_read_for_good_may_say_that_somebody_has_it(damaged: int) -> None:
+    """Of d, which is dead: it may be the heir. Or of an earlier life of b: it may have taken over
+    itself. Who is back says so; a node that is sure of nothing takes nothing twice.
+    """
+    world, servers = World(names=("a",)), ring()
+    if damaged == 1500:  # b lost its disk later, and was stopped once more
+        servers.streams["b"][3:] = [put(1600, "b@1600"), put(1700), put(2000, "a")]
+        servers.streams["c"][1:] = [put(1000, "b@1600")]
+    heirs, member = at_a(world, servers), world.members["a"]
+    folds(heirs, damaged)
+    if damaged == 1500:
+        heirs._fold.side_effect = lambda pieces: (  # type: ignore[attr-defined]
+            Copy(State(), {}, 0) if len(pieces) != 3 else _unreadable()
+        )
+    for _ in range(3 * int(CLUSTER_RETURN_SECONDS)):
+        await heirs._safely("b", heirs._look_at("b"))
+        world.clock.seconds += 1
+    assert member.inherited.get("b", 0) == (0 if damaged else 2000)
+
+
+def _unreadable() -> Copy:
+    raise JournalError("byte 0 of what was copied is no frame of rows")
+
+
+async def test_a_copy_that_has_not_changed_is_not_read_again() -> None:
+    world, servers = World(names=("a",)), ring()
+    servers.streams["b"][-1] = put(2000, "e")  # which is for somebody else
+    heirs = at_a(world, servers)
+    for _ in range(6 * int(CLUSTER_RETURN_SECONDS)):
+        await heirs._safely("b", heirs._look_at("b"))
+        world.clock.seconds += 1
+    assert len(servers.read_at) >= 3
+    assert servers.read_of.count("d") == servers.read_of.count("c") == 1
+    servers.streams["d"].append(put(DAMAGED + 1))
+    for _ in range(2 * int(CLUSTER_RETURN_SECONDS)):
+        await heirs._safely("b", heirs._look_at("b"))
+        world.clock.seconds += 1
+    assert servers.read_of.count("d") == 2 and servers.read_of.count("c") == 1
+
+
+async def test_where_stops_lead_is_read_once_from_each_stream() -> None:
+    """From b to c, to d and to e, one after the other; f is somebody else's."""
+    world = World(names=("a",))
+    chain = {
+        "f": [put(1), put(1000, "x")], "e": [put(1), put(1000, "d")], "d": [put(1), put(1000, "c")],
+        "c": [put(1), put(1000, "b@1000")],
+    }  # fmt: skip
+    servers = Streams(a=[put(1)], b=[put(1), put(1000, "e"), put(1500)], **chain)
+    heirs = at_a(world, servers)
+    assert await heirs._leads_to({"b@1000"}, "b", Stop(1000, "e"))
+    assert servers.read_of.count("f") == 1
+    assert all(servers.read_of.count(name) <= 2 for name in "cde")
+    assert not await heirs._leads_to({"b@1000"}, "b", Stop(1000, "nobody"))

@@ -217,6 +217,7 @@ class SimulatedHeirs(Heirs):
     def look(self, turns: int) -> None:
         """Begin, or go on, for so many turns at most."""
         if self.goes_on is None:
+            self._told.clear()  # a disk has more without another number of its last message
             self.goes_on = self._look()
         try:
             for _ in range(turns):

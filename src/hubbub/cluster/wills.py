@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 WHOSE: Final = "who has what lasted here"
 WHO_IS_WHERE: Final = "who is connected elsewhere"
 STOOD: Final = "whether another node has taken over"  # of one that stood still
-UNKNOWN_SECONDS: Final = 60.0  # without NATS; then it says what is due as if it were alone
+# Without NATS, or never awake for 5 s; then it says what is due as if it were alone.
+UNKNOWN_SECONDS: Final = 60.0
 
 
 def withdraw(broker: Broker, key: Key) -> None:
@@ -121,9 +122,13 @@ def wait_to_know(membership: Membership, what: str) -> None:
 
 
 def stood_still(membership: Membership) -> None:
-    """The others took it for dead, and it hears anew who is with them."""
+    """The others took it for dead, and it hears anew who is with them. One that does so again and
+    again before it has heard that says what is due after `UNKNOWN_SECONDS` of it.
+    """
     broker = membership.broker
-    membership.joined = membership.up_since = broker.clock.now()
+    membership.up_since = broker.clock.now()
+    if WHO_IS_WHERE not in membership.unknown:
+        membership.joined = membership.up_since
     broker.stood = broker.clock.stamp()
     wait_to_know(membership, WHO_IS_WHERE)
 

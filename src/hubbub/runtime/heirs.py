@@ -51,7 +51,6 @@ UNMET_SECONDS: Final = 2 * CLUSTER_RETURN_SECONDS  # until then each one is ther
 UNMET: Final = "it is not known yet which sessions are at a node that is away"
 SAID_SECONDS: Final = 0.2  # until what was said has left this machine
 WAITING_BYTES: Final = 2 * CLUSTER_COPY_PIECE  # behind which acknowledgements wait for the servers
-UNREAD: Final = -1  # in the place of a message's number
 WAIT_SECONDS: Final = 0.005  # from one look to the next whether it is less
 
 log = logging.getLogger("hubbub.cluster")
@@ -69,8 +68,20 @@ class Known(NamedTuple):
     unreadable: bool = False
 
 
+class Told(NamedTuple):
+    """Whose heirs are known in a copy that ends with the message `at`, up to which message of their
+    streams; `whole`: each life of it could be read.
+    """
+
+    at: int
+    heirs: dict[str, int]
+    whole: bool
+
+
 class Heirs:
-    """`protocols` make the sessions of a dead node live; `schedule` runs the tick."""
+    """`protocols` make the sessions of a dead node live; `schedule` runs the tick. `_told`: what
+    copies of others said, which say the same until there is more in them.
+    """
 
     def __init__(
         self, membership: Membership, copying: Copying, protocols: Sequence[Revival],
@@ -85,6 +96,7 @@ class Heirs:
         self._seen: set[str] = set()
         self._missing: dict[str, float] = {}
         self._known: dict[str, Known] = {}
+        self._told: dict[str, Told] = {}
         self._recalled: dict[str, int] = {}
         self._again = 0.0
         self._unmet_until = self.broker.clock.now() + UNMET_SECONDS
@@ -312,14 +324,19 @@ class Heirs:
             newest = await self._fold(pieces)
             said = heritage.known(newest.state).get(name, 0) if newest is not None else 0
             stops = unanswered(stops_of(pieces), max(self._answered(name), said))
-            stops = unanswered(stops, await self._known_in(pieces, stops[1:-1], name))
+            earlier = await self._told_in(name, pieces, stops[1:-1])
+            stops = unanswered(stops, earlier.heirs.get(name, 0))
             all_read = False
             if stops and not self._is_ours(name, decisive(name, stops)):
                 answered, all_read = await self._answered_by(name, decisive(name, stops))
                 stops = unanswered(stops, answered)
             self._known[name] = Known(at, stops, True, again)
-            if not stops or not await self._is_first(name, stops, newest, all_read):
+            if not stops:
                 return
+            if not self._is_ours(name, decisive(name, stops)):
+                # What cannot be read may say that somebody has it: then nobody takes it once more.
+                if not earlier.whole or not await self._is_first(name, stops, newest, all_read):
+                    return
             first = stops[0].at
             copy = newest
             if first < at:
@@ -343,42 +360,47 @@ class Heirs:
             return 0, False  # who has it says so
         others = await self._apart_from(name)
         asked = [one for one in others if not here.hearing.lives(one) or here.waits(one)]
-        found = [await self._known_by(one, name) for one in asked]
-        return max(found, default=0), UNREAD not in found
+        found = [await self._told_by(one) for one in asked]
+        answered = max((told.heirs.get(name, 0) for told in found), default=0)
+        return answered, all(told.whole for told in found)
 
     async def _apart_from(self, name: str) -> list[str]:
         """All with a stream but that one."""
         return [one for one in (*await self._others(), self.membership.name) if one != name]
 
-    async def _all_of(self, name: str) -> tuple[Found, Sequence[Numbered]]:
-        """How a node's stream ends, and all that is in it."""
-        found = await self.stream.last(self.stream.stream_of(name))
-        return found, await self.stream.read(name, found.at)
-
-    async def _known_by(self, other: str, name: str) -> int:
-        """Up to which stop of a node's stream another one's copy says that somebody has it, UNREAD
-        if it cannot be read.
-        """
+    async def _told_by(self, other: str) -> Told:
+        """Whose heirs are known at a node, as its copy says."""
         try:
-            found, pieces = await self._all_of(other)
-            ends = [*stops_of(pieces), Stop(found.place + 1, "")]
-            return await self._known_in(pieces, ends, name)
+            found = await self.stream.last(self.stream.stream_of(other))
+            told = self._told.get(other)
+            if told is None or told.at != found.at:
+                pieces = await self.stream.read(other, found.at)
+                ends = [*stops_of(pieces), Stop(found.place + 1, "")]
+                told = (await self._told_in(other, pieces, ends))._replace(at=found.at)
+                self._told[other] = told
         except Exception as error:
             log.info("what node %r has cannot be read: %s", other, error or type(error).__name__)
-            return UNREAD
+            return Told(0, {}, False)
+        return told
 
-    async def _known_in(
-        self, pieces: Sequence[Numbered], ends: Iterable[Stop], name: str
-    ) -> int:  # fmt: skip
-        """Up to which stop of a node's stream somebody has what was before, as lives say that ended
-        there: the newest one need not know what an earlier one had taken over, on a lost disk.
+    async def _told_in(
+        self, of: str, pieces: Sequence[Numbered], ends: Iterable[Stop]
+    ) -> Told:  # fmt: skip
+        """The same of the lives that ended at those stops: the newest one need not know what an
+        earlier one had taken over, on a lost disk.
         """
-        known = 0
+        heirs: dict[str, int] = {}
+        whole = True
         for end in ends:
-            with contextlib.suppress(JournalError):
+            try:
                 copy = await self._fold([one for one in pieces if one[0] < end.at])
-                known = max(known, heritage.known(copy.state).get(name, 0) if copy else 0)
-        return known
+            except JournalError as error:
+                log.warning("what node %r had taken over cannot be read: %s", of, error)
+                whole = False
+                continue
+            for name, at in heritage.known(copy.state).items() if copy is not None else ():
+                heirs[name] = max(at, heirs.get(name, 0))
+        return Told(0, heirs, whole)
 
     async def _fold(self, pieces: Sequence[Numbered]) -> Copy | None:
         return await asyncio.to_thread(copy_of, pieces)
@@ -386,18 +408,16 @@ class Heirs:
     async def _is_first(
         self, name: str, stops: list[Stop], newest: Copy | None, all_read: bool
     ) -> bool:  # fmt: skip
-        """Whether the first one is for this node; who answers for the last one does so for what the
-        dead node was to answer for itself, or would have been, if nobody has: `all_read`.
+        """Whether the first one is for this node, though it does not say so: who answers for the
+        last one does so for what the dead node was to answer for itself, or would have been, if
+        nobody has: `all_read`.
         """
-        first = decisive(name, stops)
-        if self._is_ours(name, first):
-            return True
         if newest is None or not self._is_ours(name, stops[-1]):
             return False
         held = _had(name, newest, stops[:-1])
         if is_ours(name, held, name, stops[0]):
             return True
-        return all_read and await self._leads_to(held, name, first)
+        return all_read and await self._leads_to(held, name, decisive(name, stops))
 
     async def _leads_to(self, held: set[str], name: str, stop: Stop) -> bool:
         """Whether the estate of that stop's author is to be whose `held` are, by stops of others
@@ -405,13 +425,17 @@ class Heirs:
         another, in turn, and the later one died before it had taken over.
         """
         others = await self._apart_from(name)
+        authors: dict[str, str] = {}  # whose stop decides, of those that were read
         while stop.author not in held:
             more: set[str] = set()
-            for other in others:
-                behind, copy = await self._ended_by(held, other)
+            for other in [one for one in others if one not in authors or authors[one] in held]:
+                authors[other], behind, copy = await self._ended_by(held, other)
                 if copy is not None and heritage.known(copy.state).get(name, 0) >= stop.at:
                     return False  # that one had answered
-                more |= _had(other, copy, behind) if copy is not None else set()
+                if copy is not None:
+                    more |= _had(other, copy, behind)
+                if copy is not None or not authors[other]:
+                    others.remove(other)  # there is no more to be read
             if more <= held:
                 return False
             held = held | more
@@ -419,18 +443,21 @@ class Heirs:
 
     async def _ended_by(
         self, held: Container[str], other: str
-    ) -> tuple[list[Stop], Copy | None]:  # fmt: skip
+    ) -> tuple[str, list[Stop], Copy | None]:  # fmt: skip
         """The copy of a node whose stream was stopped by whoever has those estates, from before
         that, and the stops behind which it was; None if it is answered, or the stop is another
-        one's.
+        one's. First the author of that stop, "" if it is answered.
         """
-        _, pieces = await self._all_of(other)
+        found = await self.stream.last(self.stream.stream_of(other))
+        pieces = await self.stream.read(other, found.at)
         every = stops_of(pieces)
         stops = unanswered(every, self._answered(other))
         behind = every[: len(every) - len(stops)]
-        if not stops or decisive(other, stops).author not in held:
-            return behind, None
-        return behind, await self._fold([one for one in pieces if one[0] < stops[0].at])
+        author = decisive(other, stops).author if stops else ""
+        if not stops or author not in held:
+            return author, behind, None
+        before = [one for one in pieces if one[0] < stops[0].at]
+        return author, behind, await self._fold(before)
 
     async def _adopt(self, adoption: heritage.Adoption) -> None:
         """What takes long goes in turns; then all of it is here at once."""
