@@ -20,6 +20,7 @@ from hubbub.cluster import estates
 from hubbub.cluster.directory import SUPERSEDED
 from hubbub.cluster.heritage import GONE
 from hubbub.cluster.node import Node
+from hubbub.core.limits import CLUSTER_MARK_SECONDS
 from hubbub.core.message import Run
 from hubbub.core.session import Session
 from hubbub.protocols.mqtt import codec
@@ -32,6 +33,7 @@ from tests.simulation.nodes import ClusterHub
 
 DUE: Final = 1_000_000
 WIPED: Final = 2_000_000
+STANDS: Final = 300_000  # behind those two: from there on hubs stand still for a moment, too
 APART: Final = 30  # rounds at the end in which those are away who come again
 AFTERWARDS: Final = 120  # rounds at the end in which nothing may come any more
 LATE: Final = 3.0  # seconds in which the disk may not have what is being sent
@@ -64,6 +66,19 @@ class Orderly(Hopper):
             self.cut()
 
 
+class Coming:
+    """A connection, as the world has seen it. `welcomed`: in which of its steps, -1 = not so far;
+    `told`: by hub, how its own one knew that then, and how that knew its own; `over`: in which step
+    it was, and when.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.welcomed = self.over = -1
+        self.over_at = 0.0
+        self.told: dict[str, tuple[Node | None, Node | None]] = {}
+
+
 class Mortal(Orderly):
     """Has a will, of its `count`th connection: `2 * count + 1`. `lasts`: its session, for so many
     seconds. `owed`: wills of connections that the hub had taken, and that were lost for good.
@@ -80,6 +95,7 @@ class Mortal(Orderly):
         self.count = 0
         self.dead = False
         self.owed: set[bytes] = set()
+        self.coming: dict[int, Coming] = {}
 
     def said(self, number: int) -> bytes:
         return f"{self.name} w/{self.name} 2 {number}".encode()
@@ -100,6 +116,8 @@ class Mortal(Orderly):
             properties = Properties({spec.SESSION_EXPIRY: self.lasts} if self.lasts else {})
             said = Properties({spec.WILL_DELAY: self.delay} if self.delay else {})
         will = Will(f"w/{self.name}".encode(), self.will, 2, self.retains(), said)
+        assert self.wire is not None
+        self.coming[self.count] = Coming(self.wire)
         self.say(codec.connect(self.name.encode(), self.clean, 0, will, properties=properties))
 
     def retains(self) -> bool:
@@ -136,6 +154,7 @@ class Returning(Mortal):
         return True
 
     def welcomed(self) -> None:
+        self.world.was_welcomed(self.coming[self.count])
         properties = codec.NO_PROPERTIES if self.modern else b""
         topic, payload = f"w/{self.name}".encode(), self.said(2 * self.count)
         self.say(codec.publish(topic, payload, 1, True, 1, False, properties))
@@ -351,6 +370,9 @@ class DueWorld(ClusterWorld):
         self.wipes = 0.3 if seed >= WIPED else 0.0
         self.wiped: set[str] = set()
         self.copied: list[bytes] = []  # what disks had that were lost
+        self.step = 0
+        self.parted = False
+        self.stands = 0.02 if seed % DUE >= STANDS else 0.0
         self.skew = SKEW if seed // 2 % 2 else 0
         super().__init__(seed, root, verbose=verbose)
 
@@ -488,12 +510,78 @@ class DueWorld(ClusterWorld):
         there = any(name in self._clients_of(node) for node in hub.here.nodes.values())
         if client.welcome and client.count > count and not self.skew:
             assert not (here or there), f"will {count} of {name}, which is connected again"
+            assert not self._had_come(hub, client, count), f"will {count} of {name}, which had come"
+
+    # Who had come to another hub before the loss was seen
+
+    def was_welcomed(self, coming: Coming) -> None:
+        hub = coming.wire.node
+        assert isinstance(hub, ClusterHub)
+        coming.welcomed = self.step
+        coming.told = {
+            name: (hub.here.nodes.get(name), one.here.nodes.get(hub.here.name))
+            for name, one in self.hubs.items()
+        }
+
+    def _had_come(self, hub: ClusterHub, client: Mortal, count: int) -> bool:
+        """Whether what says that its client is elsewhere was on its way when the connection was
+        seen to be lost: that is waited for. Slow lines are not.
+        """
+        lost, now = client.coming[count], client.coming[client.count]
+        there = now.wire.node
+        assert isinstance(there, ClusterHub)
+        if self.parted or self.lossy or lost.wire.node is not hub or there is hub:
+            return False
+        seen, at = (self.step, self.seconds) if lost.over < 0 else (lost.over, lost.over_at)
+        if not 0 <= now.welcomed < seen or self.seconds - at >= CLUSTER_MARK_SECONDS / 2:
+            return False
+        theirs, ours = now.told.get(hub.here.name, (None, None))
+        if theirs is None or ours is None or ours.asking:
+            return False
+        knows = hub.here.nodes.get(there.here.name) is ours
+        return knows and there.here.nodes.get(hub.here.name) is theirs
+
+    def _pass_marks(self) -> None:
+        self.parted = self.parted or bool(self.cut)
+        for client in (*self.dying, *self.returning):
+            for coming in client.coming.values():
+                if coming.over < 0 and not coming.wire.open:
+                    coming.over, coming.over_at = self.step, self.seconds
+        super()._pass_marks()
+        self.step += 1
+        if self.begun and not self.final and self.turns.random() < self.stands:
+            self._stand()
+
+    def _stand(self) -> None:
+        """A hub stands still: one of its clients is lost, and welcomed elsewhere, before it sees
+        either; then it sees that first.
+        """
+        here = [one for one in self.returning if one.welcome and one.wire is not None]
+        if not here:
+            return
+        client = self.turns.choice(here)
+        self.note(f"the hub of {client.name} stands still")
+        client.vanish()
+        self._pass(0.001)  # who comes to another one does so later
+        for _ in range(4):
+            client.act()
+            if client.wire is not None:
+                client.wire.deliver(1 << 20)
+                client.wire.node.loop.run()
+                assert isinstance(client.wire.node, ClusterHub)
+                client.wire.node.write()
+        self.step += 1
+        self._lay_ghosts()
 
     def _clients_of(self, node: Node) -> set[str]:
-        """But for one of which what it said in an earlier life was held on its way."""
+        """But for one of which what it said in an earlier life was held on its way, and for who was
+        lost there since.
+        """
         hub = self.hubs.get(node.name)
         alive = hub is not None and hub.here.boot == node.boot
-        return {one.client for one in node.clients.values()} if alive else set()
+        if hub is None or not alive:
+            return set()
+        return {one.client for at, one in node.clients.items() if at in hub.broker.clients}
 
     # The end
 
