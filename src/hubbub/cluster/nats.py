@@ -173,12 +173,17 @@ class Nats:
 
     async def _watch(self, client: Client) -> None:
         """Whether the server answers: nats-py ends a connection that is stuck only when it can
-        send what waits, and one that was stuck may never end.
+        send what waits, and one that was stuck may never end. Where there is no connection it says
+        that nothing waits for an answer.
         """
         while self._client is client:
             await asyncio.sleep(PING_SECONDS)
+            if not client.is_connected:
+                continue
             ping = self._ping(client)
             await asyncio.wait((ping,), timeout=HANGS_SECONDS)
+            if ping.cancelled() or not client.is_connected:  # it is another connection, or none
+                continue
             if not _is_answered(ping):
                 if self.up:
                     self._down("NATS does not answer")
