@@ -477,6 +477,7 @@ class DueWorld(ClusterWorld):
         return self._acknowledged("f/") | client.got.keys()
 
     def _pass(self, seconds: float) -> None:
+        self._see_who_is_lost()
         super()._pass(seconds)
         for hub in self.hubs.values() if seconds >= 0.5 else ():
             hub.write()  # no disk takes so long: what is being sent would expire meanwhile
@@ -541,12 +542,15 @@ class DueWorld(ClusterWorld):
         knows = hub.here.nodes.get(there.here.name) is ours
         return knows and there.here.nodes.get(hub.here.name) is theirs
 
-    def _pass_marks(self) -> None:
-        self.parted = self.parted or bool(self.cut)
+    def _see_who_is_lost(self) -> None:
         for client in (*self.dying, *self.returning):
             for coming in client.coming.values():
                 if coming.over < 0 and not coming.wire.open:
                     coming.over, coming.over_at = self.step, self.seconds
+
+    def _pass_marks(self) -> None:
+        self.parted = self.parted or bool(self.cut)
+        self._see_who_is_lost()
         super()._pass_marks()
         self.step += 1
         if self.begun and not self.final and self.turns.random() < self.stands:
