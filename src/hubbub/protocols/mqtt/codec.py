@@ -68,14 +68,21 @@ DISCONNECT_PACKET: Final = b"\xe0\x00"
 
 REPEATED: Final = (0x6A, 0x8A, 0xAA)  # PUBREL, SUBSCRIBE, UNSUBSCRIBE with the DUP that 3.1 had
 
-# All packet ids, and all PUBACKs (and so on), one after the other: a run of them is one slice.
-IDS: Final = b"".join(i.to_bytes(2, "big") for i in range(65536))
+# All packet ids, and all PUBACKs (and so on), one after the other: a run of them is one slice. They
+# are made a column at a time: one by one they took 50 ms of each start, of a command too.
+_HIGH: Final = b"".join(bytes((high,)) * 256 for high in range(256))
+_LOW: Final = bytes(range(256)) * 256
 
 
 def _each(head: bytes) -> bytes:
-    return b"".join(head + IDS[at : at + 2] for at in range(0, len(IDS), 2))
+    size = len(head) + 2
+    packets = bytearray(head + b"\0\0") * 65536
+    packets[len(head) :: size] = _HIGH
+    packets[len(head) + 1 :: size] = _LOW
+    return bytes(packets)
 
 
+IDS: Final = _each(b"")
 PUBACKS: Final = _each(b"\x40\x02")
 PUBRECS: Final = _each(b"\x50\x02")
 PUBRELS: Final = _each(b"\x62\x02")
