@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +34,7 @@ settings.register_profile("random", deadline=None)
 settings.load_profile("random" if os.environ.get("HYPOTHESIS") == "random" else "same")
 
 
+PLANNERS = Path(__file__).parent / "spark" / "planners.py"
 LONGEST = ("spark", "slow", "interop")  # what makes the tests of a file long
 SHORT = len(LONGEST)
 
@@ -106,6 +109,17 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> None:
     from hubbub.spark import start
 
     os.environ["JAVA_HOME"] = str(java.home(tmp_path_factory.mktemp("java"), start.java()))
+
+
+@pytest.fixture(scope="session")
+def planners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of who forks the Pythons that plan streams: see `tests.spark.planners`."""
+    place = tmp_path_factory.mktemp("planners") / "socket"
+    command = [sys.executable, "-P", str(PLANNERS), "serve", str(place)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline(), "who forks the Pythons that plan did not start"
+        yield place
 
 
 @pytest.fixture(scope="session")

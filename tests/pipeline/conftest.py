@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.pipeline.postgres import postgres
-from tests.spark.fixtures import spark, writer
+from tests.spark.fixtures import spark, true_planners, writer
 
-__all__ = ["postgres", "spark", "writer"]
+__all__ = ["postgres", "spark", "true_planners", "writer"]

@@ -107,7 +107,7 @@ def test_a_python_that_is_killed_ends_nothing(
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_python_that_plans_and_is_killed_ends_nothing(
-    spark: SparkSession, writer: Writer, tmp_path: Path, there: bool
+    true_planners: None, spark: SparkSession, writer: Writer, tmp_path: Path, there: bool
 ) -> None:
     """Between two looks at the journal, or with a look asked for, which Spark says otherwise."""
     data, said, stop = tmp_path / "data", list[str](), threading.Event()

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +28,13 @@ PATIENCE: Final = 200.0  # seconds, on a machine that may be busy
 
 def environment() -> dict[str, str]:
     """For Spark's own scripts, which know nothing of `hubbub.spark.session`."""
+    home = start._shim(start.java())
     return {
         **os.environ,
-        "JAVA_HOME": str(start._shim(start.java())),
+        "JAVA_HOME": str(home),
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(start._python(home)),  # else each compiles PySpark anew
         "PYTHONPATH": PYTHONPATH,
     }
 

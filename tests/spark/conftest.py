@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.spark.fixtures import spark, writer
+from tests.spark.fixtures import spark, true_planners, writer
 
-__all__ = ["spark", "writer"]
+__all__ = ["spark", "true_planners", "writer"]

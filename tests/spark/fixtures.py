@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from hubbub.core.limits import SEGMENT_BYTES
 from hubbub.journal.writer import Journal
 from hubbub.schema import PUBLISH, Row
 from hubbub.spark.start import session
+from tests.spark import planners as forking
 
 POSTGRES = Path("/usr/share/java/postgresql.jar")  # a driver has to be there when Spark starts
 SECOND = 1_000_000
@@ -72,11 +76,32 @@ def readings_rows(count: int) -> list[Row]:
 
 
 @pytest.fixture(scope="session")
-def spark(quick_java: None) -> Iterator[SparkSession]:
+def spark(quick_java: None, planners: Path) -> Iterator[SparkSession]:
     jars = {"spark.jars": str(POSTGRES)} if POSTGRES.exists() else {}
     running = session("local[2]", **{"spark.sql.shuffle.partitions": "1", **jars})
+    have_planners_forked(Path(os.environ["PYSPARK_PYTHON"]), planners)
     yield running
     running.stop()
+
+
+def have_planners_forked(script: Path, planners: Path) -> None:
+    """By the script that Spark starts as its Python, once for all folders that share a Spark."""
+    if script == Path(sys.executable):  # PySpark is not installed here: `hubbub.spark.start`
+        return
+    plain = script.read_text()
+    if forking.PLANNER in plain:
+        return
+    ask = shlex.join([sys.executable, "-I", "-S", forking.__file__, "ask", str(planners)])
+    wanted = f'[ "$2" = {forking.PLANNER} ] && [ -S {shlex.quote(str(planners))} ]'
+    script.write_text(plain.replace("\nexec ", f"\n{wanted} && exec {ask}\nexec "))
+
+
+@pytest.fixture
+def true_planners(planners: Path) -> Iterator[None]:
+    """Streams are planned as a user's are: by a Python of their own."""
+    away = planners.rename(planners.with_name("away"))
+    yield
+    away.rename(planners)
 
 
 @pytest.fixture
