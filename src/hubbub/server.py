@@ -109,13 +109,13 @@ async def _serve(
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    aside = Aside()
+    node.recovered = aside.begin
     if not await _started(hub, stopped):
         return
     if part is not None and node.membership is not None:
         node.siblings = Siblings(node.membership, part.number, part.nodes, web.said())
     node.broker.stop = stopped.set
-    aside = Aside()
-    aside.begin()
     trace = Trace(node.broker, settings.log.clients)
     trace.switch(settings.log.level == "debug")
     loop.add_signal_handler(signal.SIGUSR1, _switch, trace, node)

@@ -130,3 +130,27 @@ def test_a_table_may_lose_what_it_has_in_another_way() -> None:
         caches.keep(table, number, number)
         del table[number]
     assert not table and len(caches) <= MOST
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 9)), max_size=40),
+    st.integers(1, 10), st.integers(0, 20),
+)  # fmt: skip
+def test_what_is_stale_goes_and_nothing_else(
+    kept: list[tuple[int, int, int]], most: int, stale: int
+) -> None:
+    caches = Caches(1000)
+    tables: list[dict[int, int]] = [{} for _ in range(4)]
+    for table, answer, weight in kept:
+        caches.keep(tables[table], answer, answer, weight)
+    left = [{name: one for name, one in table.items() if one >= stale} for table in tables]
+    looks = 1
+    while not caches.look(lambda answer: answer < stale, most):
+        looks += 1
+        assert looks <= 1 + len(kept) + 2 * len(tables)
+    assert tables == left
+    for one in tables:
+        for name in list(one):
+            caches.keep(one, name, name, 1)
+    caches.look(lambda answer: True, 1000)
+    assert len(caches) == 0 and not any(tables)

@@ -8,7 +8,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.limits import ROUTES, SIGHTINGS
 from hubbub.core.message import Message
 from hubbub.core.route import Route
-from hubbub.core.routing import Sightings
+from hubbub.core.routing import STALE_SECONDS, Sightings
 from tests.core.recording import Ear, recording
 
 
@@ -111,3 +111,27 @@ def test_a_route_with_many_receivers_weighs_more() -> None:
     for _ in range(2):
         post(broker, "a")
     assert len(broker.routes) == broker.open.routes[b"a"].weight == 6
+
+
+def test_a_route_that_is_out_of_date_and_not_asked_for_lets_go_of_who_was_there() -> None:
+    """An hour of devices that came with topics of their own, and went, was 500 MB of them."""
+    broker, _ = recording("none")
+    for number in range(20):
+        ear = Ear(broker, f"ear-{number}")
+        broker.subscribe(ear.wish(f"to/{number}"))
+        post(broker, f"to/{number}")
+        post(broker, f"to/{number}")
+        broker.disconnect(ear, "")
+    del ear
+    broker.routing.wake()
+    post(broker, "here")
+    post(broker, "here")
+    held = broker.open.routes[b"here"]
+    for seconds, left in ((0.0, 21), (STALE_SECONDS / 2, 21), (STALE_SECONDS / 2, 1)):
+        broker.clock.seconds += seconds  # type: ignore[attr-defined]
+        for _ in range(3):
+            broker.routing.wake()
+        assert len(broker.open.routes) == left
+    gc.collect()
+    assert broker.open.routes == {b"here": held}
+    assert not [one for one in gc.get_objects() if isinstance(one, Ear)]

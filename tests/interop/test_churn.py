@@ -148,6 +148,7 @@ def test_nobody_is_left_of_hundreds_of_lives(start_hub: StartHub) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(120 * MINUTES)
 def test_memory_is_flat_over_an_hour_of_lives(start_hub: StartHub) -> None:
     """In a hub that folds its journal all the while: what grows with the rows must not stay."""
     hub = start_hub("--set", "journal.segment_bytes=1048576")

@@ -104,7 +104,9 @@ class Broker(Context):
         self.patience = Patience(clock, self.metrics)
         self.routes = Caches(ROUTES, self.queues.uncached)
         self.shortcuts = Caches(SHORTCUTS)
-        self._routing = Routing(self, self.routes, self.queues, self.replies)
+        self.routing = Routing(
+            self, self.routes, self.shortcuts, self.queues, self.replies
+        )
         self.ids = Ids(self, self.observers)
         self.sampled = Sampled(self)
 
@@ -438,7 +440,7 @@ class Broker(Context):
 
     def route(self, sender: Session, name: str) -> Route:
         """The route of a name for a client with these rights; built again when out of date."""
-        return self._routing.find(sender, name)
+        return self.routing.find(sender, name)
 
     def reachable(self, number: int) -> bool:
         """Whether an address is somebody's: a client's, an open request's or the hub's own."""

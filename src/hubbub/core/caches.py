@@ -16,10 +16,12 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 LONG: Final = 512  # bytes of a name that weigh as much as an answer: names may have 64 KiB
 FREED: Final = 8  # answers at a time: 100,000 at once keep everybody waiting for 60 ms
+LOOKED_FREED: Final = 500  # with a look: a millisecond, if each is all that is left of a session
 
 
 def weight_of(name: str | bytes) -> int:
@@ -31,9 +33,12 @@ class Caches:
     """As many answers in all tables as weigh `most`; `emptied` is called when they begin anew.
 
     Who is gone says so (`forget`), or is followed (`goes_with`): what it had is not counted then.
+    What is out of date goes by and by, if somebody says what is (`look`).
     """
 
-    __slots__ = ("most", "_emptied", "_tables", "_weights", "_weight", "_owners", "_old")
+    __slots__ = (
+        "most", "_emptied", "_tables", "_weights", "_weight", "_owners", "_old", "_round", "_at",
+    )  # fmt: skip
 
     def __init__(self, most: int, emptied: Callable[[], None] | None = None) -> None:
         self.most = most
@@ -43,6 +48,8 @@ class Caches:
         self._weight = 0
         self._owners: dict[int, object] = {}  # references to them, which call when they are gone
         self._old: list[Any] = []  # answers of before, of which a few go with each new one
+        self._round: list[int] = []  # tables that are looked at, the next one last
+        self._at = 0  # so many answers of that were looked at
 
     def __len__(self) -> int:
         """What all weigh that are there."""
@@ -61,6 +68,29 @@ class Caches:
         self._weights[place] = self._weights.get(place, 0) + more
         self._weight += more
         table[name] = answer
+
+    def look(self, is_stale: Callable[[Any], bool], most: int) -> bool:
+        """Let go of what is stale among the next `most` answers; whether it was the end of all."""
+        self._round = self._round or list(self._tables)
+        while self._round and most > 0:
+            table = self._tables.get(self._round[-1], {})
+            names = list(islice(table, self._at, self._at + most))
+            stale = [name for name in names if is_stale(table[name])]
+            for name in stale:
+                self._let_go(table, name)
+            self._at += len(names) - len(stale)
+            if len(names) < most:
+                self._round.pop()
+                self._at = 0
+            most -= len(names) + 1
+        del self._old[-LOOKED_FREED:]
+        return not self._round
+
+    def _let_go(self, table: dict[Any, Any], name: object) -> None:
+        weight = self._weights[id(table)] // len(table)  # what one there weighs
+        self._weights[id(table)] -= weight
+        self._weight -= weight
+        self._old.append(table.pop(name))
 
     def forget(self, table: dict[Any, Any]) -> None:
         """Who has it is gone, or another one now. A table of other caches stays as it is."""

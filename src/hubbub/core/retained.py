@@ -335,6 +335,8 @@ class Retained:
                     break
             else:
                 feeds.popleft()
+        if feeds is not None and not feeds:
+            session.feeds = None  # an empty one takes 760 bytes
 
     def _offer_or_later(self, name: str, subscription: Subscription, newest: int) -> None:
         try:

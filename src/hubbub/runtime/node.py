@@ -123,6 +123,7 @@ class Node:
         self.deadlines: Deadlines[Socket] = Deadlines()
         self.most_connections = CLIENTS
         self.web: WebApplication | None = None
+        self.recovered: Callable[[], None] = lambda: None  # called when what lasts is there
         self.broker = Broker(self.clock, Log(self.clock), "none")
         self.strangers = Strangers(STRANGERS, self.broker.metrics)
         self.leaving = Leaving()
@@ -384,11 +385,12 @@ class Node:
 
     def _recover(self) -> None:
         """Fold the journal, and go on from there."""
-        if self.journal is None:
-            return
         with not_collecting():
-            self._fold(self.journal)
-            self.broker.recover([*self.protocols, *cluster.recalls(self.membership, self.broker)])
+            if self.journal is not None:
+                self._fold(self.journal)
+                revivals = cluster.recalls(self.membership, self.broker)
+                self.broker.recover([*self.protocols, *revivals])
+            self.recovered()
 
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
         """One without a port, for connections that another web server accepted.
@@ -552,7 +554,7 @@ class Node:
         for wake in (
             broker.audit.wake, broker.sampled.wake, broker.delays.wake, broker.retained.wake,
             broker.queues.overdue.wake, broker.replies.wake, broker.observers.wake,
-            broker.patience.wake,
+            broker.patience.wake, broker.routing.wake,
         ):  # fmt: skip
             safely(wake)
         self.schedule()

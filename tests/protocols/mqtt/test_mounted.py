@@ -132,13 +132,13 @@ def test_what_is_published_stays_under_it(monkeypatch: pytest.MonkeyPatch) -> No
     stage = Stage()
     ann = connected(stage, "ann", True)
     heard: list[str] = []
-    build = stage.broker._routing._build
+    build = stage.broker.routing._build
 
     def built(sender: Session, name: str) -> Route:
         heard.append(name)
         return build(sender, name)
 
-    monkeypatch.setattr(stage.broker._routing, "_build", built)
+    monkeypatch.setattr(stage.broker.routing, "_build", built)
     names = ["$share/g/x", "$share/g", "$queue/q", "$delayed/1/x", "$SYS/broker/x"]
     for name in names:
         ann.publish(name)
