@@ -105,3 +105,28 @@ async def test_nor_does_who_began_to_copy_anew_just_then(tmp_path: Path) -> None
 
 async def looked() -> None:
     """What begins a life behind the stop."""
+
+
+async def test_who_was_started_later_under_a_name_that_another_one_has_copies_no_more(
+    tmp_path: Path,
+) -> None:
+    world = Keepers(names=("a", "b"))
+    member = world.members["a"]
+    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
+    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
+    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    put: list[Piece] = []
+    copying.copies.stream.put = lambda piece, after: put.append(piece)
+    copying.copies.begin(7, Found(0, None), 0, iter(()), iter(((0, False, b"state"),)))
+    assert len(put) == 1
+    member.hearing.stay_out()
+    copying.wake()
+    copying.copies.take(1, 1, b"row")
+    copying.copies.stored(7, 1, 1)
+    assert len(put) == 1 and copying.copies.safe(1) == 0
+    assert "has the name 'a'" in member.broker.no_quorum
+    copying.stream.up = True
+    await copying._begin()
+    assert not copying.copies.life
+    await copying.close()
+    journal.directory.release()

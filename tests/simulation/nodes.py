@@ -27,7 +27,8 @@ from hubbub.cluster.stops import Numbered
 from hubbub.journal.copied import Copy, Files
 from hubbub.journal.group import Group
 from hubbub.journal.segments import Directory
-from hubbub.runtime.heirs import Heirs, copy_of
+from hubbub.runtime.folding import copy_of
+from hubbub.runtime.heirs import Heirs
 from tests.simulation.hub import SimulatedClock, SimulatedNode
 
 ALL = 1 << 62

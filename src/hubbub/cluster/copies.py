@@ -127,7 +127,7 @@ class Copies:
 
     `active`: rows are copied; before, everything here is promised by the local disk alone. `ready`:
     a checkpoint of this life is whole. `moved` is called when `safe` may say more, `deposed` when
-    somebody else wrote to the stream.
+    somebody else wrote to the stream: a stop, or a life of this node's name.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class Copies:
         self._heard = self._now()
         for at, piece in found.news:
             if piece.kind == FENCE or piece.life > self.life:
-                self.life = 0
+                self.end()
                 self._deposed(found._replace(last=piece, strange=found.at - at))
                 return
         if found.at < self._base or self._lacks(found.first, found.gaps):
@@ -415,8 +415,12 @@ class Copies:
         return gaps > self._gaps or 0 < (self._kept_from or self._first) < first
 
     def _is_torn(self) -> None:
-        self.life, self._flows, self._flying = 0, False, None
+        self.end()
         self._torn()
+
+    def end(self) -> None:
+        """Nothing more of this life goes to the stream."""
+        self.life, self._flows, self._flying = 0, False, None
 
     def _pass_over(self, found: Found) -> None:
         """What is there of this life is done, whatever lies behind it."""

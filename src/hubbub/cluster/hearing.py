@@ -362,8 +362,14 @@ class Hearing:
             self.refuse(f"{text}, and was started later")
             membership.beat_soon()  # it hears why
             return
+        self.stay_out()
+
+    def stay_out(self) -> None:
+        """Another node has the name of this one, and had it first."""
+        membership = self.membership
+        text = f"another node of the cluster has the name {membership.name!r}"
         membership.excluded = f"{text}: give each node its own (cluster.name, --cluster-name)"
-        log.error("%s; this node goes on alone", membership.excluded)
+        log.error("%s; this node takes no part", membership.excluded)
         for node in list(membership.nodes.values()):
             membership.forget(node, "this node takes no part any more")
 

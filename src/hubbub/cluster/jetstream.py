@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from hubbub.cluster.connecting import CONNECT_SECONDS, RETRY_SECONDS, client_options
 from hubbub.cluster.copies import FENCE, Found, Piece, heard
-from hubbub.cluster.nats import CONNECT_SECONDS, PING_SECONDS, RETRY_SECONDS, client_options
+from hubbub.cluster.nats import PING_SECONDS
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import CLUSTER_COPY_HEADS
 

@@ -16,7 +16,7 @@ The broker calls it by its hooks, the hub's node calls `hear` and `wake`. No I/O
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import astuple
@@ -59,7 +59,8 @@ log = logging.getLogger("hubbub.cluster")
 
 
 class Membership(Hooks):
-    """This node of a cluster. `excluded`: why it takes no part any more, "" as long as it does.
+    """This node of a cluster. `excluded`: why it takes no part any more, "" as long as it does;
+    `alone`: asks whether no other node has its name, before it says or writes anything.
 
     `shut` is called when another node ends all connections of the cluster. `permits` says all that
     is managed of permissions here, `permitted` gets what was elsewhere. `counts_all`: who
@@ -96,6 +97,7 @@ class Membership(Hooks):
         self.place = place
         self.shunned = Named[str]()
         self.excluded = ""
+        self.alone: Callable[[], Awaitable[bool]] = nobody_else
         self.deposed = False
         self.unknown: set[str] = set()
         self.joined = self.up_since = self.awake = 0.0
@@ -636,6 +638,11 @@ class Membership(Hooks):
 
     def status(self) -> dict[str, Any]:
         return report(self)
+
+
+async def nobody_else() -> bool:
+    """Of an engine whose nodes all know one another."""
+    return True
 
 
 def is_watched(name: str, observers: dict[Session, int]) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from hubbub.cluster.nats import context_of
+from hubbub.cluster.connecting import context_of
 from hubbub.config.cluster import Cluster as Settings
 
 SECONDS: Final = 2.0  # for the whole answer

@@ -12,11 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from hubbub.cluster.alone import Alone
+from hubbub.cluster.connecting import (
+    CONNECT_SECONDS,
+    RETRY_SECONDS,
+    client_options,
+    context_of,
+)
 from hubbub.cluster.engine import Heard
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import LINK_CHOKED
@@ -27,8 +33,6 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
-RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
 PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
 HANGS_SECONDS: Final = 4  # without an answer, which waits behind all that was said before
 FOR_EVER: Final = 10**9  # seconds: that a ping is not answered is said by the connection
@@ -41,7 +45,9 @@ log = logging.getLogger("hubbub.cluster")
 
 
 class Nats:
-    """`server`: the version of the server that it is connected to, "" if it is to none."""
+    """`server`: the version of the server that it is connected to, "" if it is to none. It says
+    nothing before it is known that no other hub of this name lives (`alone`).
+    """
 
     complete = False  # anybody may be there, and hear late
 
@@ -51,6 +57,7 @@ class Nats:
         self.up = False
         self.trouble = "not connected to NATS yet"
         self.server = ""
+        self.alone = Alone(settings)
         self._client: Client | None = None
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
@@ -83,6 +90,9 @@ class Nats:
     async def _connect(self, client: Client, heard: Heard, connected: asyncio.Event) -> None:
         while True:
             try:
+                if not await self.alone.ask(self._complain):
+                    connected.set()
+                    return
                 await self._attempt(client)
                 break
             except Exception as error:  # nats-py has many kinds, and passes those of sockets on
@@ -244,31 +254,3 @@ class Nats:
 
 def _is_answered(ping: asyncio.Task[None]) -> bool:
     return ping.done() and not ping.cancelled() and ping.exception() is None
-
-
-def client_options(settings: Settings, name: str) -> dict[str, Any]:
-    """How a node connects, for whatever purpose."""
-    options: dict[str, Any] = {
-        "servers": list(settings.url), "name": name, "max_reconnect_attempts": -1,
-        "allow_reconnect": True, "connect_timeout": CONNECT_SECONDS,
-        "reconnect_time_wait": RETRY_SECONDS,
-    }  # fmt: skip
-    if settings.credentials:
-        options["user_credentials"] = settings.credentials
-    context = context_of(settings)
-    if context is not None:
-        options["tls"] = context
-    return options
-
-
-def context_of(settings: Settings) -> ssl.SSLContext | None:
-    """TLS as the settings say; None leaves it to the URL."""
-    if not (settings.ca or settings.certificate):
-        return None
-    try:
-        context = ssl.create_default_context(cafile=settings.ca or None)
-        if settings.certificate:
-            context.load_cert_chain(settings.certificate, settings.key or None)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingError(f"cluster.ca, cluster.certificate: {error}") from None
-    return context

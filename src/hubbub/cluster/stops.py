@@ -13,11 +13,15 @@ No clock, and no number but those of streams. Called by the runtime and the simu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hubbub.cluster.copies import FENCE, Piece
 from hubbub.cluster.estates import began_by, begun_behind
+
+NAME_BYTES: Final = 100  # more than the longest name of an estate
+ESTATE: Final = re.compile("[A-Za-z0-9_-]{1,60}(@[0-9]{1,20})?")
 
 Numbered = tuple[int, Piece]  # a piece, and its number in the stream
 
@@ -29,8 +33,15 @@ class Stop(NamedTuple):
     author: str
 
 
+def author_of(piece: Piece) -> str:
+    """Whose a stop is, "" if it names no estate: who may write to a stream can put any bytes there.
+    """
+    author = piece.data[:NAME_BYTES].decode(errors="replace") if piece.kind == FENCE else ""
+    return author if ESTATE.fullmatch(author) else ""
+
+
 def stop_of(at: int, piece: Piece) -> Stop:
-    return Stop(at, piece.data.decode(errors="replace"))
+    return Stop(at, author_of(piece))
 
 
 def stops_of(pieces: Iterable[Numbered]) -> list[Stop]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from hubbub.cluster import wills
+from hubbub.cluster.alone import Alone
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.estates import began_by
 from hubbub.cluster.keeping import PROTOCOL, Recall, estate_and_origin
@@ -37,6 +38,7 @@ def member(
     wanted = settings.cluster
     if engine is None and not wanted.url:
         return None
+    alone: Alone | None = None  # of an engine that knows who is there nobody need ask
     if engine is None:
         if not wanted.name:
             raise SettingError(
@@ -45,8 +47,12 @@ def member(
         from hubbub.cluster.nats import Nats
 
         engine = Nats(wanted)
+        alone = engine.alone
     counts_all = wanted.counts == "cluster"
     found = Membership(broker, engine, version, counts_all, wanted.keep, wanted.place)
+    if alone is not None:
+        alone.taken, alone.stamp = found.hearing.stay_out, broker.clock.stamp
+        found.alone = alone.ask
     wills.wait_to_know(found, wills.WHO_IS_WHERE)
     return found
 
@@ -97,7 +103,8 @@ async def join(
 
     membership.begin()
     await engine.open(heard, changed)
-    membership.beat()
+    if not membership.excluded:
+        membership.beat()
     schedule()
     await engine.settle(membership.met)
     await _meet(membership, beside)

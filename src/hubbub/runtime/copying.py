@@ -20,15 +20,18 @@ from hubbub.cluster.copies import FENCE, Copies, Found, landed
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
+from hubbub.cluster.stops import Numbered, author_of
 from hubbub.config.settings import Settings
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER_SECONDS,
     CLUSTER_COPY_HEADS,
 )
 from hubbub.core.session import Revival
+from hubbub.errors import JournalError
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
 from hubbub.journal.writer import Journal
+from hubbub.runtime.folding import copy_of
 
 ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
 RETRY_SECONDS: Final = 1.0
@@ -49,7 +52,7 @@ log = logging.getLogger("hubbub.cluster")
 class Copying:
     """The copies of one hub's journal. `let_go` is called when more of it is safe. `lived`: there
     was a life before, here or on the servers. `_stood`: it stood still, and its stream has not been
-    looked at since.
+    looked at since; `_usurped`: a life of its name that is not its own stands behind its `_life`.
     """
 
     def __init__(
@@ -79,7 +82,8 @@ class Copying:
         self._monitoring: asyncio.Task[None] | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._upto = 0
-        self._stood = False
+        self._life = 0
+        self._usurped = self._stood = False
         journal.beyond = self.copies
         membership.stood = self._stood_still
         membership.confirmed, membership.doubted = self.confirmed, self.doubted
@@ -166,8 +170,10 @@ class Copying:
 
     async def _begin(self) -> None:
         """Look who wrote last, and begin a life behind that."""
-        while not self.copies.life and self.stream.up:
+        while not self.copies.life and self.stream.up and not self.membership.excluded:
             try:
+                if not await self.membership.alone():
+                    break
                 found = await self._newest()
                 self.lived = self.lived or found.last is not None
                 if found.last is not None and found.last.kind == FENCE:
@@ -178,11 +184,12 @@ class Copying:
                     self._wait_for_heir(at)  # it had let go before this start
                 self._begin_behind(found)
                 self._decided()
-                self._asked.set()
-                return
+                break
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
                 log.warning("copies cannot begin yet: %s", error or type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
+        if self.copies.life or self.membership.excluded:
+            self._asked.set()
 
     def _decided(self) -> None:
         wills.known(self.membership, wills.WHOSE)
@@ -204,14 +211,41 @@ class Copying:
             return found._replace(
                 last=await self.stream.message(name, place), strange=found.at - place
             )  # fmt: skip
+        if self._usurped:
+            if not await self._acknowledged(found):
+                return found
+        elif self._is_new_enough(found, heads):
+            return found
+        return await self._stop_itself(found)
+
+    def _is_new_enough(self, found: Found, heads: Sequence[Numbered]) -> bool:
+        """Whether this node's disk has what its copy says that it had."""
+        assert found.last is not None
         upto, here = landed((one for _, one in heads), found.last.life), self._found_upto
         if 0 < here >= upto:
-            return found
+            return True
         log.error(
             "the journal here ends with row %d, its copy on the servers not before %d: it is an "
             "older one, or was lost, and the copy is gone on with. To go on with this journal all "
             "the same, delete the stream %s first", here, upto, self.stream.name,
         )  # fmt: skip
+        return False
+
+    async def _acknowledged(self, found: Found) -> bool:
+        """Whether whoever wrote a later life of this name may have acknowledged anything: all of it
+        was in the stream then. What cannot be read is nobody's.
+        """
+        pieces = await self.stream.read(self.membership.name, found.at)
+        later = [(at, one) for at, one in pieces if one.life > self._life]
+        try:
+            return await asyncio.to_thread(copy_of, later) is not None
+        except JournalError as error:
+            log.warning("copies: a life of this node's name in its stream is none: %s", error)
+            return False
+
+    async def _stop_itself(self, found: Found) -> Found:
+        """This node is the heir of what its stream says."""
+        name = self.membership.name
         self.is_own_heir = True
         author = estates.named(name, found.at + 1)  # as which this node answers for it
         life = found.following(self.broker.clock.stamp())
@@ -227,9 +261,10 @@ class Copying:
 
     def _begin_behind(self, found: Found) -> None:
         journal = self.journal
+        self._usurped = False
         files = Files(journal.directory, journal.on_disk)
         self._upto = files.snapshot.upto
-        life = found.following(self.broker.clock.stamp())
+        life = self._life = found.following(self.broker.clock.stamp())
         self.copies.begin(life, found, journal.on_disk, files.log(), files.snapshot.parts())
 
     def _moved(self) -> None:
@@ -241,9 +276,20 @@ class Copying:
         self._let_go()
 
     def _deposed(self, found: Found) -> None:
-        """Somebody else wrote to the stream while this node was thought to be dead."""
-        self._give_up(found)
-        self._looked()
+        """Somebody else wrote to the stream: who thought that this node was dead, or has its name.
+        That one is not heard by this node, or it would not have begun; what it has acknowledged, if
+        it came so far, is taken over.
+        """
+        if found.last is not None and found.last.kind == FENCE:
+            self._give_up(found)
+            self._looked()
+        else:
+            log.error(
+                "another hub has written to %s as node %r: each node needs a name of its own",
+                self.stream.name, self.membership.name,
+            )  # fmt: skip
+            self.copies.hold(self.journal.durable)
+            self._usurped = True
         self._beginning = asyncio.create_task(self._begin())
 
     def _is_odd(self, count: int) -> None:
@@ -266,8 +312,7 @@ class Copying:
         """What was this node's is its heir's. What is left begins anew behind the fence; before it
         nothing goes until the heir says that it has it.
         """
-        last = found.last
-        author = last.data.decode(errors="replace") if last is not None else ""
+        author = author_of(found.last) if found.last is not None else ""
         if estates.began_by(author) != self.membership.name:
             log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
@@ -313,6 +358,9 @@ class Copying:
     def wake(self) -> None:
         """A few times a second."""
         copies = self.copies
+        if self.membership.excluded and copies.life:  # the stream is the other one's
+            copies.hold(self.journal.durable)
+            copies.end()
         copies.wake()
         # Of a life that has not begun nothing is known before a quorum has its checkpoint.
         if self._stood and copies.ready and copies.is_own(0):
@@ -322,7 +370,9 @@ class Copying:
         if self.fenced_at and not heritage.waits(self.membership):
             self._waited()
         reason = ""
-        if copies.active and not copies.life:
+        if copies.active and self.membership.excluded:
+            reason = self.membership.excluded
+        elif copies.active and not copies.life:
             reason = "JetStream does not say yet who has the sessions of this node"
         elif self.membership.deposed:
             reason = "the heir of this node has not taken over yet"

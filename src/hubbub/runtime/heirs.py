@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, 
 from typing import Final, NamedTuple
 
 from hubbub.cluster import estates, heritage, wills
-from hubbub.cluster.copies import FENCE, LOG, STATE, Found
+from hubbub.cluster.copies import FENCE, Found
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import (
@@ -43,8 +43,9 @@ from hubbub.core.session import Revival
 from hubbub.core.state import State
 from hubbub.core.turns import Stint
 from hubbub.errors import JournalError
-from hubbub.journal.copied import Copy, folded
+from hubbub.journal.copied import Copy
 from hubbub.runtime.copying import Copying
+from hubbub.runtime.folding import copy_of
 
 LOOK_SECONDS: Final = 1.0
 UNMET_SECONDS: Final = 2 * CLUSTER_RETURN_SECONDS  # until then each one is there, or has an heir
@@ -547,26 +548,3 @@ def _had(name: str, copy: Copy, behind: Iterable[Stop]) -> set[str]:
     if copy.state.taken.get(estates.STOPPED, 0) < last:
         return {estates.named(name, last)}
     return {estates.own(copy.state, name), *estates.held(copy.state)}
-
-
-def copy_of(pieces: Sequence[Numbered]) -> Copy | None:
-    """What the newest life with a whole checkpoint leads to; None if there is none."""
-    lives: dict[int, dict[str, list[tuple[int, bytes]]]] = {}
-    parts: dict[tuple[int, str], bytearray] = {}
-    newest = -1, -1
-    for _, piece in pieces:
-        # Lives and numbers rise: what is not later was put there by somebody else, a second time.
-        if piece.kind == FENCE or (piece.life, piece.number) <= newest:
-            continue
-        newest = piece.life, piece.number
-        data = parts.setdefault((piece.life, piece.kind), bytearray())
-        data += piece.data
-        if not piece.more:
-            whole = lives.setdefault(piece.life, {LOG: [], STATE: []})
-            whole[piece.kind].append((piece.upto, bytes(data)))
-            data.clear()
-    for whole in reversed(list(lives.values())):
-        if whole[STATE]:
-            upto, state = whole[STATE][-1]
-            return folded(upto, state, (data for _, data in whole[LOG]))
-    return None

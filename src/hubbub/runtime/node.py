@@ -166,6 +166,8 @@ class Node:
             recovered()
             if self.copying is not None:
                 await self.copying.open()  # before others hear of sessions that may be theirs
+                if self.membership is not None and self.membership.excluded:
+                    raise SettingError(self.membership.excluded)
             if self.membership is not None:
                 self.pressure.measured = self._hear_on
                 await cluster.join(

