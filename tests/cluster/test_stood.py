@@ -15,6 +15,9 @@ from hubbub.core.limits import (
     CLUSTER_MARK_SECONDS,
     CLUSTER_STOOD_SECONDS,
 )
+from hubbub.core.message import PUBLISHER
+from hubbub.core.quotas import RETAINED
+from hubbub.core.rights import Rights
 from hubbub.core.state import State
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.mqtt import specification as spec
@@ -28,6 +31,15 @@ from tests.protocols.mqtt.conversation import Stage
 from tests.wire import Far, Table
 
 WILL = codec.Will(b"state/ann", b"offline", 1, True)
+
+
+class Rules(Rights):
+    """They change while clients are there."""
+
+    allowed = True
+
+    def may(self, verb: str, name: str) -> bool:
+        return self.allowed
 
 
 class Place(Table):
@@ -370,6 +382,36 @@ def test_one_mark_is_for_all_who_were_lost_before_it(world: Standing, lasts: int
     world.passes()
     assert world.said() == [b"offline", b"offline"]
     assert not world.lines("a").marks and not world.here.broker.lost
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("lasts", [0, 1000])
+@pytest.mark.parametrize("may", [True, False])
+def test_a_will_that_waited_is_of_who_left_it(
+    world: Standing, may: bool, lasts: int, back: bool
+) -> None:
+    """What it may do by then is asked, it counts as its own, and who wrote it is retained."""
+    broker, rules = world.here.broker, Rules()
+    world.place.gate = Gate(rules)
+    ann = world.place.ann(lasts)
+    broker.sessions["mqtt", "ann"].user = "ann"
+    world.wait(1)
+    rules.allowed = may
+    ann.hang_up("lost")
+    assert world.said() == []
+    if back:
+        rules.allowed = True
+        world.place.ann(lasts)
+        rules.allowed = may
+    world.carry()
+    if not may and not back:
+        assert world.said() == [] and not broker.state.retained
+        return
+    assert world.said() == [b"offline"]
+    kept = broker.state.kept["state/ann"]
+    assert kept.whose and broker.quotas.used[RETAINED] == {kept.whose: kept.size}
+    message = broker.log.read(broker.state.retained["state/ann"])
+    assert message is not None and (message.properties or {})[PUBLISHER] == ["ann", ""]
 
 
 def test_who_is_here_again_keeps_its_will_whatever_is_heard_of_a_former_connection(

@@ -11,7 +11,8 @@ had for this node when the connection was seen to be lost: a millisecond, `CLUST
 most. One mark is for all who were lost before it. Where the engine carries nothing nobody waits.
 
 What waits is a row, so it is said at the next start if the hub is killed. Owned by the membership,
-asked by the protocols; `broker.lost` are those who wait, by when they had come. No I/O.
+asked by the protocols; `broker.lost` are those who wait, as they were: what they may do is asked
+when their wills are said, and what these leave counts as theirs, as of who does not wait. No I/O.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub.cluster import wills
 from hubbub.cluster.estates import Key
 from hubbub.core.limits import CLUSTER_MARK_SECONDS
-from hubbub.core.session import Session
+from hubbub.core.session import Session, Silent
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -50,7 +51,7 @@ class Lost:
         if self._stops or here.excluded or not here.engine.up:
             return False
         key = session.protocol, session.client
-        self._broker.lost[key] = session.came
+        self._broker.lost[key] = _as_it_was(session)
         self._next.add(key)
         if not self._asked:
             self._ask()
@@ -65,8 +66,8 @@ class Lost:
 
     def elsewhere(self, key: Key, since: int) -> None:
         """A client came to another node at that time."""
-        came = self._broker.lost.get(key)
-        if came is not None and came < since:
+        gone = self._broker.lost.get(key)
+        if gone is not None and gone.came < since:
             del self._broker.lost[key]
             session = self._broker.sessions.get(key)
             if session is None or not session.number:
@@ -108,7 +109,16 @@ class Lost:
         broker.look_awake()
         asked, self._asked = self._asked, set()
         for key in sorted(asked - self._next):
-            came = broker.lost.pop(key, None)
+            gone = broker.lost.get(key)
             protocol = self._membership.relays.protocols.get(key[0])
-            if came is not None and came >= broker.stood and protocol is not None:
+            if gone is not None and gone.came >= broker.stood and protocol is not None:
                 protocol.was_lost(key[1])
+            broker.lost.pop(key, None)
+
+
+def _as_it_was(session: Session) -> Session:
+    """Whoever has published what a client left; that may be another one's by then."""
+    gone = Silent(session.protocol, session.client, session.rights)
+    gone.user, gone.address, gone.payer = session.user, session.address, session.payer
+    gone.opening, gone.came = session.opening, session.came
+    return gone

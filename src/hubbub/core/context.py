@@ -48,7 +48,7 @@ class Context:
     `undecided`: another node may have what lasts here, so nothing is due. `stood`: up to then
     (microseconds since 1970) this hub stood still, and who had come before may be at another node;
     0 = that is known; `look_awake` finds it out. `lost`: who was lost just now and may be at
-    another node, by when they had come; `may_be_elsewhere`: whether that is asked of one. `gates`:
+    another node, each as it was; `may_be_elsewhere`: whether that is asked of one. `gates`:
     those of the listeners; `rules`: how often they changed. `check_source`: a retained message is
     given only if its publisher may still write there. `archive`: who finds what was published
     before.
@@ -74,7 +74,7 @@ class Context:
         self.undecided = False
         self.stood = 0
         self.look_awake: Callable[[], None] = lambda: None
-        self.lost: dict[Key, int] = {}
+        self.lost: dict[Key, Session] = {}
         self.may_be_elsewhere: Callable[[Session], bool] = lambda session: False
         self.readings: dict[str, Callable[[], str]] = {}
         self.open = Rights()

@@ -198,9 +198,10 @@ class Sessions(Protocol):
 
     def publish_will(self, will: Row) -> None:
         """The client's session ended with the hub, and with it any delay; or it is one that waited,
-        of who is known to be gone.
+        of who is known to be gone. What it may do is known only of who was lost just now.
         """
-        client = Silent(NAME, name_of(will.client), self.broker.open)
+        name = name_of(will.client)
+        client = self.broker.lost.get((NAME, name)) or Silent(NAME, name, self.broker.open)
         self.broker.post(will_of(will).published(self.broker.clock.stamp()), client)
         if will.expires:
             self.broker.change(row_about(client, WILL))
