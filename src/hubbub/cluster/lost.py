@@ -8,7 +8,8 @@ A hub that stands still for a second finds two things when it goes on: that a cl
 lost, and that another node has let the client in. Which it reads first is chance, and a will would
 come behind what the client has said since. So wills that are due at once wait for what the engine
 had for this node when the connection was seen to be lost: a millisecond, `CLUSTER_MARK_SECONDS` at
-most. One mark is for all who were lost before it. Where the engine carries nothing nobody waits.
+most, and as long again for who is lost while a mark is out: one is for all who were lost before
+it. Where the engine carries nothing nobody waits.
 
 What waits is a row, so it is said at the next start if the hub is killed. Owned by the membership,
 asked by the protocols; `broker.lost` are those who wait, as they were: what they may do is asked
