@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from hubbub.auth.passwords import add_user
@@ -342,7 +343,7 @@ async def test_who_is_ended_while_it_is_taken_sends_the_same_again(
     async with serve() as client:
         waiting = client.node.waiting  # type: ignore[attr-defined]
 
-        def crowded(*args: Any) -> tuple[int, str]:
+        def crowded(*args: Any) -> tuple[int, Response | None]:
             found = taken(*args)
             for upload in list(waiting._all.weights):
                 upload.crowd_out("no room")
@@ -357,6 +358,23 @@ async def test_who_is_ended_while_it_is_taken_sends_the_same_again(
         assert code == 200 and found["skipped"] > 0
         assert found["taken"] + found["skipped"] == 3 * SLICE
     assert payloads(tmp_path) == list(range(3 * SLICE))
+
+
+async def test_without_a_quorum_what_the_answer_would_promise_is_refused(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """Also where nobody lasts whom it is for: so MQTT does."""
+    lines = [{"topic": "t", "payload": str(qos), "qos": qos} for qos in (0, 1)]
+    bodies = [json.dumps(line).encode() + b"\n" for line in lines]
+    async with serve() as client:
+        node = client.node  # type: ignore[attr-defined]
+        node.broker.no_quorum = "no quorum of the NATS servers answers"
+        assert (await post(client, bodies[0]))[0] == 200
+        code, found = await post(client, bodies[1])
+        assert (code, "no quorum of the NATS servers" in found["error"]) == (503, True)
+        node.broker.no_quorum = ""
+        assert (await post(client, bodies[1]))[0] == 200
+    assert payloads(tmp_path) == [0, 1]
 
 
 @pytest.mark.parametrize("header", [{"Origin": "http://evil"}, {"Sec-Fetch-Site": "cross-site"}])

@@ -20,6 +20,7 @@ from hubbub.cluster.alone import Alone
 from hubbub.cluster.connecting import (
     CONNECT_SECONDS,
     RETRY_SECONDS,
+    check_urls,
     client_options,
     context_of,
 )
@@ -68,7 +69,8 @@ class Nats:
         self._pings: set[asyncio.Task[None]] = set()
         self._hears: list[Subscription] = []
         self._changed: Callable[[], None] = lambda: None
-        context_of(settings)  # what is wrong with its files is said at the start
+        check_urls(settings)  # what is wrong with its settings and files is said at the start
+        context_of(settings)
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
         try:

@@ -406,6 +406,7 @@ class Copying:
             "servers": stream.replicas if copies.active else 0,
             "trouble": stream.unable or self.broker.no_quorum or self._silence(),
             **copies.figures(),
+            "ready": copies.ready and not self.broker.no_quorum,
             **self._power_loss(),
         }
 

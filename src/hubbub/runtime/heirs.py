@@ -145,7 +145,7 @@ class Heirs:
         try:
             others = await self._others()
         except Exception as error:  # no leader, no connection: soon again
-            log.info("copies: the others' cannot be looked at: %s", error or type(error).__name__)
+            self._cannot_look("the others'", error)
             return
         await self._safely("the others'", self._meet(others))
         for name in others:
@@ -156,7 +156,12 @@ class Heirs:
         try:
             await looking
         except Exception as error:
-            log.info("copies: %s cannot be looked at: %s", what, error or type(error).__name__)
+            self._cannot_look(what, error)
+
+    def _cannot_look(self, what: str, error: Exception) -> None:
+        """Each second; it is said once a minute."""
+        text = f"copies: {what} cannot be looked at: {error or type(error).__name__}"
+        self.membership.hearing.warn(f"look {what}", text)
 
     async def _others(self) -> list[str]:
         return [name for name in await self.stream.nodes() if name != self.membership.name]

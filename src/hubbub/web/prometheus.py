@@ -80,7 +80,7 @@ FAMILIES: Final = (
     Family("cluster_sent", COUNT, "cluster.messages_out", "Messages to other nodes, once each."),
     Family("cluster_frames_lost", COUNT, "cluster.frames_lost", "Frames lost between nodes."),
     Family("cluster_frames_refused", COUNT, "cluster.frames_refused", "Foreign or damaged frames."),
-    Family("cluster_copies_ready", GAUGE, "cluster.copies.ready", "1 while the log is copied."),
+    Family("cluster_copies_ready", GAUGE, "cluster.copies.ready", "1 while a quorum takes it."),
     Family("cluster_copies_waiting_bytes", GAUGE, "cluster.copies.waiting_bytes", "Not copied."),
     Family(
         "cluster_copies_behind_seconds", GAUGE, "cluster.copies.behind_seconds",

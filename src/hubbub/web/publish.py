@@ -421,10 +421,8 @@ class PublishApi:
                     at, skipped = at + ahead, skipped + ahead
                     upload.spend(-paid)
                     continue
-                count, full = self._publish(body, at, at + paid, known, sender)
+                count, refusal = self._publish(body, at, at + paid, known, sender)
                 at, taken = at + count, taken + count
-                if full:
-                    refusal = refused(507, f"{full} is full; send the same again later")
                 await asyncio.sleep(0)
             upload.spend(count - paid)
             refusal = refusal or (outdated(admission) if at < len(body.raw) else None)
@@ -458,17 +456,17 @@ class PublishApi:
 
     def _publish(
         self, body: Body, start: int, stop: int, known: Taken, sender: Session
-    ) -> tuple[int, str]:
-        """Publish a slice and note it, all in one frame; what is full ends it."""
+    ) -> tuple[int, Response | None]:
+        """Publish a slice and note it, all in one frame; what cannot be taken now ends it."""
         broker = self._inside.broker
         stint = Stint(broker.clock)
         begun, now = broker.log.position + 1, broker.clock.stamp()
         lines = body.raw[start:stop]
-        at, size, full = 0, 0, ""
+        at, size, refusal = 0, 0, None
         while at < len(lines) and size < SLICE_BYTES:
             line = _LINE.decode(lines[at])
-            if _is_full(broker, sender, line):
-                full = line.topic
+            refusal = _declined(broker, sender, line)
+            if refusal is not None:
                 break
             broker.post(line.message(now), sender)
             size += len(lines[at])
@@ -482,7 +480,7 @@ class PublishApi:
             self._registry.note(body.name, Taken(body.batch, end, crc, body.whose))
             broker.log.together(begun)
         self._inside.schedule()
-        return at, full
+        return at, refusal
 
     async def safe(self) -> None:
         """Wait until all rows made so far are durable; 503 if no quorum lets them be."""
@@ -533,6 +531,15 @@ def _ahead(body: Body, known: Taken) -> int:
     if body.batch < known.batch:
         return len(body.raw)
     return min(max(known.rows - body.first, 0), len(body.raw))
+
+
+def _declined(broker: Broker, sender: Session, line: Line) -> Response | None:
+    """Why that cannot be taken now. Of QoS 1 and 2 the answer is a promise, whoever wants it."""
+    if line.qos and broker.no_quorum:
+        return refused(503, f"{broker.no_quorum}; send the same again later")
+    if _is_full(broker, sender, line):
+        return refused(507, f"{line.topic} is full; send the same again later")
+    return None
 
 
 def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
