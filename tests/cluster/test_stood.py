@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from hubbub.cluster import heritage, wills
@@ -19,6 +21,7 @@ from hubbub.core.message import PUBLISHER
 from hubbub.core.quotas import RETAINED
 from hubbub.core.rights import Rights
 from hubbub.core.state import State
+from hubbub.core.turns import Stint
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import Properties
@@ -53,13 +56,13 @@ class Place(Table):
         self.mqtt = Mqtt(self.broker)
         member.relays.serve([self.mqtt])
 
-    def ann(self, lasts: int = 0, delay: int = 0) -> Far:
+    def ann(self, lasts: int = 0, delay: int = 0, name: bytes = b"ann") -> Far:
         """`lasts`, and the will's `delay`: seconds."""
         late = Properties({spec.WILL_DELAY: delay} if delay else {})
         expiry = Properties({spec.SESSION_EXPIRY: lasts})
         far = self.dial(self.mqtt)
         will = WILL._replace(properties=late)
-        far.say(codec.connect(b"ann", False, 0, will, properties=expiry))
+        far.say(codec.connect(name, False, 0, will, properties=expiry))
         return far
 
 
@@ -364,6 +367,28 @@ def test_who_is_nowhere_else_is_said_to_be_lost_when_that_was_heard(
     assert world.retained("b") == {"state/ann": b"offline"}
     state = world.rows()
     assert not state.wills and not any(one.will for one in state.sessions.values())
+
+
+@pytest.mark.pure
+def test_a_network_that_is_cut_keeps_nobody_waiting(
+    world: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wills of all who were lost behind one mark are said in turns, each once."""
+    later = list[Callable[[], None]]()
+    monkeypatch.setattr(world.here.broker, "later", later.append)
+    monkeypatch.setattr(Stint, "over", lambda stint: True)
+    first = world.place.ann()
+    first.hang_up("lost")
+    some = [world.place.ann(name=b"n%d" % number) for number in range(5)]
+    for one in some:
+        one.hang_up("lost")
+    world.passes()
+    world.passes()
+    for turn in range(1, 5):
+        assert len(world.said()) == 1 + turn
+        later.pop()()
+    assert world.said() == [b"offline"] * 6 and not later
+    assert not world.here.broker.lost
 
 
 @pytest.mark.parametrize("lasts", [0, 1000])

@@ -18,6 +18,7 @@ when their wills are said, and what these leave counts as theirs, as of who does
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from hubbub.cluster import wills
 from hubbub.cluster.estates import Key
 from hubbub.core.limits import CLUSTER_MARK_SECONDS
 from hubbub.core.session import Session, Silent
+from hubbub.core.turns import Stint
 
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
@@ -61,9 +63,10 @@ class Lost:
     def stop(self) -> None:
         """The hub ends its connections itself: wills are said while others can hear them."""
         self._stops = True
-        self._say()
-        self._asked, self._next = self._next, set()
-        self._say()
+        self._asked, self._next = set(), set()
+        self._broker.look_awake()
+        for key in sorted(self._broker.lost):
+            self._say(key)
 
     def elsewhere(self, key: Key, since: int) -> None:
         """A client came to another node at that time."""
@@ -97,24 +100,35 @@ class Lost:
         self._looked = now
         heard = self._back > 0 and here.hearing.has_heard(self._back)
         if heard or not here.engine.up or self._left <= 0:
-            self._say()
+            self._broker.look_awake()
+            asked, self._asked = self._asked - self._next, set()
+            self._say_on(deque(sorted(asked)))
             if self._next:
                 self._ask()
             here.relays.hurry()
 
-    def _say(self) -> None:
-        """The wills of those who are nowhere else; of before this hub stood still they wait until
-        that is known.
+    def _say_on(self, keys: deque[Key]) -> None:
+        """A turn's worth: of a network that was cut ten thousand take half a second."""
+        stint = Stint(self._broker.clock)
+        while keys:
+            self._say(keys.popleft())
+            if keys and stint.over():
+                self._broker.later(partial(self._say_on, keys))
+                return
+
+    def _say(self, key: Key) -> None:
+        """The will of one that is nowhere else, and was not lost once more meanwhile; of before
+        this hub stood still it waits until that is known.
         """
-        broker = self._broker
-        broker.look_awake()
-        asked, self._asked = self._asked, set()
-        for key in sorted(asked - self._next):
-            gone = broker.lost.get(key)
-            protocol = self._membership.relays.protocols.get(key[0])
-            if gone is not None and gone.came >= broker.stood and protocol is not None:
+        if key in self._asked or key in self._next:
+            return
+        gone = self._broker.lost.get(key)
+        protocol = self._membership.relays.protocols.get(key[0])
+        try:
+            if gone is not None and gone.came >= self._broker.stood and protocol is not None:
                 protocol.was_lost(key[1])
-            broker.lost.pop(key, None)
+        finally:
+            self._broker.lost.pop(key, None)
 
 
 def _as_it_was(session: Session) -> Session:
