@@ -191,6 +191,8 @@ class Nats:
         while self._client is client:
             await asyncio.sleep(PING_SECONDS)
             if not client.is_connected:
+                if self.up:  # nats-py says so only when what was stuck has left
+                    self._down("NATS does not answer")
                 continue
             ping = self._ping(client)
             await asyncio.wait((ping,), timeout=HANGS_SECONDS)
