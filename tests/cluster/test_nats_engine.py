@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -80,9 +79,9 @@ async def test_a_server_that_answers_late_is_heard_again(
         for engine in (found.a, found.b):  # whose own pings may end the connection just before
             assert engine._client is not None and engine._client._ping_interval_task is not None
             engine._client._ping_interval_task.cancel()
-        server.process.send_signal(signal.SIGSTOP)
+        server.hang()
         await until(lambda: not found.a.up)
-        server.process.send_signal(signal.SIGCONT)
+        server.go_on()
         await until(lambda: found.a.up and found.b.up)
         await found.hears()
     assert "encountered error" not in caplog.text
@@ -113,12 +112,12 @@ async def test_of_who_waits_for_a_mark_nothing_is_left_when_the_connection_is_lo
     server: Server,
 ) -> None:
     async with ends(server) as found:
-        server.process.send_signal(signal.SIGSTOP)
+        server.hang()
         passed: list[int] = []
         found.a.mark(lambda: passed.append(1))
         await asyncio.sleep(0.2)
         assert not passed
-        server.process.send_signal(signal.SIGCONT)
+        server.go_on()
         server.kill()
         await until(lambda: not found.a.up)
         server.again()

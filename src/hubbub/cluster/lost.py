@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.3  # from one look to the next, where the hub does not stand still
 
+
 class Lost:
     """`_asked`: for whom a mark is on its way, the `_round`th one, for how many seconds more, and
     when it was back (0 = not yet); `_next`: who was lost since. `_looked`: when that was last done

@@ -104,9 +104,7 @@ class Broker(Context):
         self.patience = Patience(clock, self.metrics)
         self.routes = Caches(ROUTES, self.queues.uncached)
         self.shortcuts = Caches(SHORTCUTS)
-        self.routing = Routing(
-            self, self.routes, self.shortcuts, self.queues, self.replies
-        )
+        self.routing = Routing(self, self.routes, self.shortcuts, self.queues, self.replies)
         self.ids = Ids(self, self.observers)
         self.sampled = Sampled(self)
 

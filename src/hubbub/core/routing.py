@@ -34,7 +34,7 @@ from hubbub.core.topics import (
 from hubbub.schema import name_to_wire
 
 STALE_SECONDS: Final = 60.0  # a route that is out of date for so long goes
-LOOKED: Final = 2_000  # routes at a time: a third of a millisecond
+LOOKED: Final = 2_000  # routes at a time: up to 5 ms where there are 100,000
 
 
 class Sightings:
