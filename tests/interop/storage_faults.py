@@ -34,8 +34,8 @@ from typing import Final, NamedTuple
 
 from tests.interop import promises
 from tests.interop.faults import ALWAYS, Fault, Faults, unreadable
-from tests.interop.nursery import Child, Nursery
 from tests.interop.promises import Gone, Ledger
+from tests.nursery import COMMANDS, HUB, Child, Nursery
 
 SMALL: Final = ("--set", "journal.segment_bytes=65536")
 READY: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
@@ -114,7 +114,7 @@ class Bench:
         self.log = folder / "log"
         self.root.mkdir(parents=True)
         self.faults = Faults(folder / "faults", self.root)
-        self.nursery = Nursery(self.faults.environment)
+        self.nursery = Nursery(self.faults.environment, (*HUB, *COMMANDS))
         self.children: list[Child] = []
         self.ledger = Ledger()
         self.findings: list[Finding] = []

@@ -15,10 +15,10 @@ import pytest
 
 from hubbub.journal.segments import Directory
 from tests.interop.faults import Faults, unreadable
-from tests.interop.nursery import Nursery
 from tests.journal.damage import COVERED, DAMAGE, DAMAGED, REFUSED, RIGHT, UNREAD
 from tests.journal.history import NEWEST_ROW, folded_by_and_by
 from tests.journal.rows import tree
+from tests.nursery import COMMANDS, HUB, Nursery
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ class Place:
         self.root = folder / "disk"
         self.root.mkdir()
         self.faults = Faults(folder / "faults", self.root)
-        self.nursery = Nursery(self.faults.environment)
+        self.nursery = Nursery(self.faults.environment, (*HUB, *COMMANDS))
         self._log = folder / "log"
 
     def fresh(self) -> Directory:
