@@ -1,10 +1,10 @@
 #!/bin/sh
 # Run every test (the arguments are pytest's); what fails beside others runs once more alone.
 #
-# `make test` calls this. The suite keeps a small machine busy for twenty minutes: a test that fails
-# there and passes alone has met the load, which is a fault of the test or a race of the product. It
-# is named at the end, for somebody to look at. More than six are no chance, as a machine that stands
-# still for a moment meets one of each worker: docs/decisions/0047.
+# `make test` calls this. The suite keeps a small machine busy for a quarter of an hour or more: a
+# test that fails there and passes alone has met the load, which is a fault of the test or a race of
+# the product. It is named at the end, for somebody to look at. More than six are no chance, as a
+# machine that stands still for a moment meets one of each worker: docs/decisions/0047.
 cd "$(dirname "$0")/.." || exit
 .venv/bin/pytest "$@"
 ended=$?

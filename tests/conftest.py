@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -41,11 +42,11 @@ SHORT = len(LONGEST)
 
 @pytest.hookimpl(trylast=True)  # of those that are wanted
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In which order those who share the files take them.
+    """In which order those who share the files take them: some from the front, some from the end.
 
-    What starts Spark keeps a processor busy, and other long files wait most of their time: so the
-    two are mixed. One kind after the other the processors had too much to do at first, and then too
-    little. Short files come last, so that all end together.
+    What starts Spark keeps a processor busy, and stands at the front; other long files wait most of
+    their time, and stand at the end; the longest come first of each. So the processors have the
+    same to do all the time, and two have started a Spark, not all. Short files are between them.
     """
     kinds: dict[Path, int] = {}
     given: dict[Path, float] = {}
@@ -55,8 +56,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = sorted(kinds, key=lambda path: (kinds[path], -given[path]))
     spark = [path for path in files if kinds[path] == 0]
     waiting = [path for path in files if 0 < kinds[path] < SHORT]
-    places = {path: n / len(some) for some in (spark, waiting) for n, path in enumerate(some)}
-    items.sort(key=lambda item: places.get(item.path, 1.0))
+    places = {path: n - len(spark) for n, path in enumerate(spark)}
+    places |= {path: len(waiting) - n for n, path in enumerate(waiting)}
+    items.sort(key=lambda item: places.get(item.path, 0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.sharing import FromBothEnds
+
+    return FromBothEnds(config, log)
 
 
 def _kind(item: pytest.Item) -> int:

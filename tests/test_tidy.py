@@ -85,7 +85,10 @@ def imported(file: Path) -> set[str]:
 
 def _module(package: str) -> str:
     """What one imports of a package."""
-    other = {"argon2-cffi": "argon2", "nats-py": "nats", "paho-mqtt": "paho", "pyjwt": "jwt"}
+    other = {
+        "argon2-cffi": "argon2", "nats-py": "nats", "paho-mqtt": "paho", "pyjwt": "jwt",
+        "pytest-xdist": "xdist",
+    }  # fmt: skip
     return other.get(package, package.replace("-", "_"))
 
 
