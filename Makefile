@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test spark-next test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics bench-floors bench-growth bench-many clean cluster guard
+.PHONY: help run serve test debian spark-next test-fast test-compiled compiled docs soak fuzz lint bench bench-cluster bench-retained bench-stock bench-topics bench-floors bench-growth bench-many clean cluster guard
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -28,10 +28,13 @@ serve: .venv/hub ## Run the hub alone on 127.0.0.1:1883 and :8080 (ARGS="--data 
 cluster: .venv/cluster ## Three hubs over three nats-servers, a client of each protocol, a hub killed and back (DURATION=20).
 	@$(BIN)/python examples/cluster/run.py $(if $(DURATION),--duration $(DURATION))
 
-test: .venv/dev ## Check style and types, then run every test; as root it installs the Debian packages they need.
-	@tests/setup.sh
-	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa build/rewritten build/engines
+test: ## Check style and types, then run every test; as root it installs the Debian packages they need.
+	@$(MAKE) --no-print-directory --jobs 3 .venv/dev build/engines debian
+	@$(MAKE) --no-print-directory --jobs 2 lint build/spark.jsa build/rewritten
 	@tests/all.sh $(PARALLEL) --durations 30
+
+debian:
+	@tests/setup.sh
 
 test-fast: .venv/dev ## Run the tests that need neither Spark nor other servers (under two minutes).
 	@$(BIN)/pytest $(PARALLEL) -m "not spark and not interop and not slow and not soak"
@@ -125,14 +128,15 @@ clean: ## Remove .venv and everything built or cached; the data in hubbub-data s
 	@./install.sh pipeline,examples
 	@touch $@
 
+# Of eight thousand files few are ever imported: Python compiles those when it meets them.
 .venv/dev: pyproject.toml | .venv/bin/python
 	@echo "Installing the hub, Spark and the test tools into .venv (the first time 900 MB to fetch: minutes)"
-	@./install.sh dev
+	@./install.sh dev --no-compile
 	@touch $@
 
 build/engines: tests/engines.txt | .venv/bin/python
 	@echo "Fetching engines that read the tables as strangers do (the first time 150 MB)"
-	@rm -rf $@; $(BIN)/pip install --quiet --no-deps --target $@ -r $< || { \
+	@rm -rf $@; $(BIN)/pip install --quiet --no-deps --no-compile --target $@ -r $< || { \
 	  rm -rf $@; echo "Not here: the tests that need them are skipped"; }
 	@[ ! -d $@ ] || touch $@
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs this project into .venv, with extras if some are given. Called by the Makefile:
-# install.sh [EXTRAS]
+# install.sh [EXTRAS [OPTIONS of pip]]
 #
 # pip prints pages that nobody reads, or nothing. This says what it is at: on one line of a
 # terminal, every ten seconds in a log. Its errors are shown in full.
@@ -10,14 +10,16 @@ errors=.venv/install.errors
 began=$(date +%s)
 said=0
 
-at() { # the last thing that pip says it began
-    sed -nE -e 's/(Downloading [^-]+-[^-]+)-[^ ]+/\1/' \
-        -e 's/^[^ ]+ +((Collecting|Downloading|Building|Installing) [^:;]*).*/\1/p' "$log" |
+at() { # the last thing that pip says it began; of its log, which becomes 65 MB, the end
+    tail -c 2000000 "$log" | sed -nE -e 's/(Downloading [^-]+-[^-]+)-[^ ]+/\1/' \
+        -e 's/^[^ ]+ +((Collecting|Downloading|Building|Installing) [^:;]*).*/\1/p' |
         tail -n 1 | cut -c 1-70
 }
 
 rm -f "$log"
-.venv/bin/pip install --quiet --progress-bar off --log "$log" -e ".${1:+[$1]}" 2>"$errors" &
+extras=${1-}
+[ $# -eq 0 ] || shift
+.venv/bin/pip install --quiet --progress-bar off --log "$log" "$@" -e ".${extras:+[$extras]}" 2>"$errors" &
 pip=$!
 trap 'kill $pip; exit 1' INT TERM HUP
 while kill -0 $pip 2>/dev/null; do
