@@ -158,7 +158,8 @@ def test_a_cluster(tmp_path: Path, taken: str) -> None:
         return [(one.level, one.found) for one in found]
 
     assert looked() == []
-    assert looked(f"nats://{taken}") == [("well", f"{taken} answers")]
+    silent = ("bad", "no nats-server says anything in 2 s")
+    assert looked(f"nats://{taken}") == [silent]
     assert looked(f"nats://{taken}", name="")[0] == ("bad", "cluster.name is missing")
     assert looked("nats://127.0.0.1:9") == [("note", "127.0.0.1:9: Connection refused")]
     assert looked("nonsense://[")[0][0] == "bad"
@@ -178,6 +179,17 @@ def test_a_secret_that_others_read(tmp_path: Path) -> None:
     listener = Listener(address="127.0.0.1:0", password_file=str(users))
     found = only(doctor.secrets(at(tmp_path, listen=(), listener=(listener,))))
     assert found.level == "bad" and found.advice == f"chmod o= {users}"
+
+
+def test_a_configuration_with_a_login_that_others_read(tmp_path: Path) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text("")
+    cluster = Cluster(url=("nats://plant:secret@127.0.0.1:1",), name="a")
+    for mode, levels in ((0o644, ["bad"]), (0o600, [])):
+        file.chmod(mode)
+        found = list(doctor.said_by(file, at(tmp_path, cluster=cluster)))
+        assert [one.level for one in found] == levels
+        assert all(one.advice == f"chmod o= {file}" for one in found)
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,6 +258,9 @@ async def test_who_had_copies_serves_live_traffic_only_until_it_can_ask(
                 await subscribed(hub, "new")
                 break
             await asyncio.sleep(0.1)
+    log = (hubs.root / "a" / "hub.log").read_text()
+    assert "what lasts is acknowledged again" in log
+    assert "a quorum of the NATS servers answers again" not in log, "none was lost"
 
 
 async def test_an_old_server_gives_no_copies_and_it_is_said(start_hub: StartHub) -> None:

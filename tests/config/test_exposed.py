@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.auth.passwords import add_user
+from hubbub.config.cluster import Cluster
 from hubbub.config.exposed import complaints
 from hubbub.config.identity import Jwt, Tls
 from hubbub.config.settings import Api, Bridge, Journal, Listener, Settings
@@ -35,25 +36,31 @@ def test_each_file_with_a_secret_is_named_once(tmp_path: Path) -> None:
             listen=(), listener=(place, place), bridge=(bridge,),
             api=Api(token_file=secret(tmp_path, "token", mode)),
             dynamic_security=secret(tmp_path, "dynamic", mode),
+            cluster=Cluster(credentials=secret(tmp_path, "creds", mode),
+                            certificate=secret(tmp_path, "node", mode)),
         )  # fmt: skip
         return complaints(given)
 
     assert named(0o600) == named(0o640) == []
-    names = ["token", "dynamic", "users", "jwks", "key", "both"]
+    names = ["token", "dynamic", "creds", "node", "users", "jwks", "key", "both"]
     assert [one.rpartition("/")[2] for one in named(0o644)] == names, "not `cert`: the key is apart"
     assert "may read and change" in named(0o646)[0] and named(0o646)[0].startswith("api.token_file")
 
 
-def test_the_configuration_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("text", ['[api]\ntoken = "secret"\n',
+                                  '[cluster]\nurl = ["nats://plant:secret@a"]\n'])  # fmt: skip
+def test_the_configuration_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
     file = tmp_path / "hub.toml"
-    file.write_text('[api]\ntoken = "secret"\n')
+    file.write_text(text)
     file.chmod(0o644)
     load(file)
     assert f"the configuration: every user of this machine may read {file}" in caplog.text
     caplog.clear()
     file.chmod(0o600)
     load(file)
-    file.write_text("[api]\n")
+    file.write_text('[cluster]\nurl = ["nats://a"]\n')
     file.chmod(0o644)
     load(file)
     assert caplog.text == ""

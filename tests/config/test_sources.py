@@ -242,3 +242,18 @@ def test_the_environment_lies_between_the_file_and_the_command_line(
     assert "HUBBUB_JOURNAL__RECROD" in said and "did you mean journal.record?" in said
     with pytest.raises(SettingError, match="HUBBUB_SYS__INTERVAL: sys.interval = "):
         load(None, (), {"HUBBUB_SYS__INTERVAL": "soon"})
+
+
+@pytest.mark.parametrize("place", ["mqtt://hub.example.org:1883", "a/b", "a:b", "a:1883 b:1883"])
+def test_a_place_that_no_client_can_go_to(place: str) -> None:
+    with pytest.raises(SettingError) as found:
+        load(None, [f"cluster.place={place}"])
+    text = str(found.value)
+    assert "cluster.place" in text and place in text
+
+
+def test_a_place_that_is_a_url_is_said_as_it_should_be() -> None:
+    with pytest.raises(SettingError, match="expected HOST:PORT .* as 'hub.example.org:1883': say"):
+        load(None, ["cluster.place=mqtt://hub.example.org:1883"])
+    for place in ("", "hub.example.org:1883", "hub", "[fe80::1]:1883", "10.0.0.1:1883"):
+        assert load(None, [f"cluster.place={place}"]).cluster.place == place

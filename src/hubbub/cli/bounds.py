@@ -223,6 +223,7 @@ BOUNDS: Final = (
     Bound("cluster_frame_bytes", SELF, "another frame begins"),
     Bound("cluster_record_bytes", SELF, "refused"),
     Bound("cluster_beat_seconds", SELF, "a sign of life"),
+    Bound("cluster_refused_seconds", SELF, "tried again: NATS does not let this node in"),
     Bound("cluster_dead_seconds", SELF, "a node counts as gone"),
     Bound("cluster_stood_seconds", SELF, "what is due waits until others were heard"),
     Bound("cluster_mark_seconds", SELF, "wills of who was lost are said"),

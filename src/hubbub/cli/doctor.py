@@ -7,6 +7,7 @@ step. It starts nothing, keeps nothing, and does no harm beside a hub that runs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import errno
@@ -31,6 +32,8 @@ from rich.table import Table
 from hubbub.auth import certificates
 from hubbub.build import is_compiled
 from hubbub.cli import complete
+from hubbub.cluster.connecting import check_urls, knock
+from hubbub.cluster.refusals import TO_DO
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLIENTS
@@ -84,7 +87,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     overrides = [*(setting or ()), *([f"data={data}"] if data is not None else ())]
-    found = list(examine(sources.load(configuration, overrides, os.environ)))
+    settings = sources.load(configuration, overrides, os.environ)
+    found = [*examine(settings), *said_by(configuration, settings)]
     if as_json:
         print(json.dumps([one._asdict() for one in found], indent=2))
     else:
@@ -151,9 +155,19 @@ def secrets(settings: Settings) -> Iterator[Finding]:
                 yield Finding("tls", BAD, f"{listener.address}: {error}", "mend the certificate")
             else:
                 yield Finding("tls", WELL, f"{listener.address}: {listener.tls.certificate} loads")
-    for complaint in exposed.complaints(settings):
-        found, _, advice = complaint.rpartition(": ")
-        yield Finding("secrets", BAD, found, advice)
+    yield from map(_exposed, exposed.complaints(settings))
+
+
+def said_by(file: Path | None, settings: Settings) -> Iterator[Finding]:
+    """Whether others can read the secrets that the file with the settings says itself."""
+    complaint = exposed.of_configuration(settings, file) if file is not None else ""
+    if complaint:
+        yield _exposed(complaint)
+
+
+def _exposed(complaint: str) -> Finding:
+    found, _, advice = complaint.rpartition(": ")
+    return Finding("secrets", BAD, found, advice)
 
 
 def cluster(settings: Settings) -> Iterator[Finding]:
@@ -163,7 +177,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
         yield Finding("cluster", BAD, "cluster.name is missing", advice)
     for url in settings.cluster.url:
         try:
-            where = urlsplit(url)
+            where = urlsplit(url if "://" in url else f"nats://{url}")
             address = where.hostname or "", where.port or NATS_PORT
             socket.create_connection(address, _SERVER_SECONDS).close()
         except ValueError:
@@ -173,7 +187,25 @@ def cluster(settings: Settings) -> Iterator[Finding]:
             found = f"{address[0]}:{address[1]}: {error.strerror or error}"
             yield Finding("cluster", NOTE, found, "start nats-server there; alone until it answers")
         else:
-            yield Finding("cluster", WELL, f"{address[0]}:{address[1]} answers")
+            yield _let_in(settings, url, f"{address[0]}:{address[1]}")
+
+
+def _let_in(settings: Settings, url: str, address: str) -> Finding:
+    """Whether it takes this node for one of its users, and as much as a stranger may ask for."""
+    if importlib.util.find_spec("nats") is None:
+        return Finding("cluster", BAD, "no nats-py, which cluster.url needs",
+                       "`pip install '.[cluster]'` where Hubbub's source is")  # fmt: skip
+    try:
+        check_urls(settings.cluster)
+        version, wrong = asyncio.run(knock(settings.cluster, url))
+    except SettingError as error:
+        return Finding("cluster", BAD, str(error), "mend the setting: the hub would not start")
+    if not wrong:
+        return Finding("cluster", WELL, f"{address} lets this node in: NATS {version}")
+    found, _, advice = wrong.partition(f" {TO_DO}")
+    if version:
+        found = f"{address} lets this node in, but {found}"
+    return Finding("cluster", BAD, found, advice or "a node of a cluster cannot do without")
 
 
 # The disk

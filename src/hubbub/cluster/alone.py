@@ -20,7 +20,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
-from hubbub.cluster.connecting import client_options
+from hubbub.cluster.connecting import Complain, Entry
+from hubbub.cluster.refusals import DENIED
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 LAST: Final = (1 << 63) - 1  # a start that is later than any
 NOBODY: Final = "503"  # what a server says for whom nobody hears
 
-Complain = Callable[[Exception], Awaitable[None]]
 log = logging.getLogger("hubbub.cluster")
 
 
@@ -65,8 +65,7 @@ class Alone:
         question = frames.frame(name, LAST, 0, 0, frames.piece(frames.Beat("", self.stamp())))
         client = Client()
         try:
-            options = client_options(self.settings, f"hubbub {name} asks")
-            await client.connect(**options, error_cb=complain)
+            await Entry(self.settings, f"hubbub {name} asks", complain).connect(client)
             heard = await client.subscribe(everybody)
             await client.flush()
             await client.publish(f"{self.settings.group}.to.{name}", question, reply=everybody)
@@ -74,6 +73,8 @@ class Alone:
                 async with asyncio.timeout(CLUSTER_DEAD_SECONDS):
                     return await self._hears_nobody(heard, client.flush)
             text = "a node %r is connected to NATS and says nothing: it is taken for dead"
+            if DENIED.search(str(client.last_error)):
+                text = "whether another node %r is there NATS does not let this one ask"
             log.warning(text, name)
             return True
         finally:

@@ -1,19 +1,40 @@
-"""How a node connects to NATS, for whatever purpose: servers, credentials, TLS.
+"""How a node connects to NATS, for whatever purpose: servers, credentials, TLS, and at what pace.
 
-Whoever speaks to NATS asks here: what is live, the copies, and who looks for a namesake.
+    Entry ── nats-py tries one server after the other ──┬─→ in
+                                                        ├─→ nobody is there: the next one, at once
+                                                        └─→ refused: said, and a pause that grows
+
+Whoever speaks to NATS asks here: what is live, the copies, who looks for a namesake, and `hubbub
+doctor`. asyncio is here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
 import ssl
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import ParseResult
 
+from msgspec.structs import replace
+
+from hubbub.cluster.refusals import Denied, Refusal, login, refusal
 from hubbub.config.cluster import Cluster as Settings
+from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
 from hubbub.errors import SettingError
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
 
 SCHEMES: Final = ("nats", "tls", "ws", "wss")  # those of nats-py
 CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
+# Without a try, while there is no connection: nats-py's own task has died of an error.
+STUCK_SECONDS: Final = 2 * CLUSTER_REFUSED_SECONDS
 RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
+
+Complain = Callable[[Exception], Awaitable[None]]
 
 
 def client_options(settings: Settings, name: str) -> dict[str, Any]:
@@ -23,12 +44,155 @@ def client_options(settings: Settings, name: str) -> dict[str, Any]:
         "allow_reconnect": True, "connect_timeout": CONNECT_SECONDS,
         "reconnect_time_wait": RETRY_SECONDS,
     }  # fmt: skip
+    user, password = login(settings)
+    if user is not None:  # else servers that others tell of are not shown it
+        options |= {"token": user} if password is None else {"user": user, "password": password}
     if settings.credentials:
         options["user_credentials"] = settings.credentials
     context = context_of(settings)
     if context is not None:
         options["tls"] = context
     return options
+
+
+class Entry:
+    """How one client of nats-py comes in, and another one after it, where a server has ended what
+    it had for good. nats-py waits while it complains here, before it tries the next server.
+    """
+
+    def __init__(self, settings: Settings, name: str, complain: Complain) -> None:
+        self.settings = settings
+        self.name = name
+        self._complain = complain
+        self._client: Client | None = None
+        self._closed = asyncio.Event()
+        self._pause = 0.0
+        self._refused = -math.inf  # when it was last, by the loop's clock
+        self._tried = 0.0
+
+    async def connect(self, client: Client, **options: Any) -> None:
+        from hubbub.cluster.transport import Way
+
+        self._client, self._closed = client, asyncio.Event()
+        if client._transport is None and not self.settings.url[0].startswith("ws"):
+            client._transport = Way()  # a private attribute: nats-py has no option for it
+        try:
+            await client.connect(
+                **client_options(self.settings, self.name), error_cb=self._failed,
+                closed_cb=self._ends, **options,
+            )  # fmt: skip
+        except Exception as error:  # those of keys that cannot be read, which nats-py passes on
+            file = self.settings.credentials
+            if file and not is_refusal(error):
+                said = str(error) or type(error).__name__
+                raise Refusal(f"cluster.credentials {file} cannot be used: {said}") from None
+            raise
+
+    async def _failed(self, error: Exception) -> None:
+        assert self._client is not None
+        self._tried = asyncio.get_running_loop().time()
+        if self._client.is_connected or not self._refuses(error):
+            await self._complain(error)
+            return
+        if is_refusal(error):
+            await self._complain(refusal(self.settings, _server(self._client), error))
+        await self.wait()
+
+    def _refuses(self, error: Exception) -> bool:
+        """Of TLS a server's no comes now and then, and its end always."""
+        return is_refusal(error) or (isinstance(error, ConnectionResetError) and self._is_refused())
+
+    async def wait(self) -> None:
+        """Longer each time, as long as there is no longer time without a refusal."""
+        if not self._is_refused():
+            self._pause = RETRY_SECONDS
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, CLUSTER_REFUSED_SECONDS)
+        self._refused = asyncio.get_running_loop().time()
+
+    def _is_refused(self) -> bool:
+        since = asyncio.get_running_loop().time() - self._refused
+        return since <= 2 * CLUSTER_REFUSED_SECONDS
+
+    async def _ends(self) -> None:
+        self._closed.set()
+
+    async def ended(self) -> None:
+        """Until a server has ended it for good, or nats-py is stuck: it does not come back by
+        itself then, and not always says so.
+        """
+        loop, client = asyncio.get_running_loop(), self._client
+        assert client is not None
+        self._tried = loop.time()
+        while not (self._closed.is_set() or client.is_closed):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._closed.wait()
+            if client.is_connected:
+                self._tried = loop.time()
+            elif loop.time() - self._tried > STUCK_SECONDS:
+                break
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await client.close()
+
+    def why(self) -> Refusal | None:
+        """What the server said that ended it for good, None if none did."""
+        client = self._client
+        error = client.last_error if client is not None and client.is_closed else None
+        if client is None or error is None or not is_refusal(error):
+            return None
+        return refusal(self.settings, _server(client), error)
+
+
+def _server(client: Client) -> ParseResult | None:
+    """A private attribute: `connected_url` says nothing of a server that has not let it in."""
+    server = client._current_server
+    return server.uri if server is not None else None
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether somebody is there and does not let this node in, or nobody ever will."""
+    from nats import errors
+
+    if isinstance(error, errors.StaleConnectionError | TimeoutError):  # it is lost, or silent
+        return False
+    unread = isinstance(error, OSError) and error.filename is not None
+    return unread or isinstance(error, errors.Error | ssl.SSLError)
+
+
+async def knock(settings: Settings, url: str) -> tuple[str, str]:
+    """Whether NATS at this URL lets this node in: its version, "" if it does not, and what is wrong
+    with that. Nobody else hears of it.
+    """
+    from nats.aio.client import Client
+
+    from hubbub.cluster.transport import Way
+
+    one, client, wrong = replace(settings, url=(url,)), Client(), [""]
+    denied = Denied(settings, asyncio.get_running_loop().time)
+
+    async def complain(error: Exception) -> None:
+        wrong[0] = str(error) or type(error).__name__
+        denied.hears(wrong[0])
+
+    options = {**client_options(one, "hubbub doctor"), "allow_reconnect": False}
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            if not url.startswith("ws"):
+                client._transport = Way()
+            await client.connect(**options, error_cb=complain)
+            for subject in (f"{settings.group}.all", f"{settings.group}.to.{settings.name or '?'}"):
+                await client.subscribe(subject)
+            await client.flush()
+            return str(client.connected_server_version), denied.trouble()
+    except TimeoutError:
+        return "", wrong[0] or f"no nats-server says anything in {CONNECT_SECONDS} s"
+    except Exception as error:  # nats-py has many kinds, and passes those of sockets on
+        return "", str(refusal(one, _server(client), error))
+    finally:
+        with contextlib.suppress(Exception):
+            await client.close()
 
 
 def context_of(settings: Settings) -> ssl.SSLContext | None:

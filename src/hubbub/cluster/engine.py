@@ -13,14 +13,17 @@ Heard = Callable[[bytes], None]
 
 
 class Engine(Protocol):
-    """`name`: of this node; `up`: whether what is sent now leaves. `trouble`: why it is not, in
-    words. `complete`: whether all nodes were met when `settle` is over.
+    """`name`: of this node; `up`: whether what is sent now leaves. `complete`: whether all nodes
+    were met when `settle` is over.
     """
 
     name: str
     up: bool
     complete: bool
-    trouble: str
+
+    @property
+    def trouble(self) -> str:
+        """Why what is sent does not leave, or not all of it, in words."""
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
         """Connect, and go on trying. `heard` gets each frame, `changed` is called when `up` is

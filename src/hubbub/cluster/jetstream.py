@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hubbub.cluster.connecting import CONNECT_SECONDS, RETRY_SECONDS, client_options
+from hubbub.cluster.connecting import CONNECT_SECONDS, RETRY_SECONDS, Entry
 from hubbub.cluster.copies import FENCE, Found, Piece, heard
 from hubbub.cluster.nats import PING_SECONDS
+from hubbub.cluster.refusals import Denied
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import CLUSTER_COPY_HEADS
 
@@ -38,7 +39,7 @@ MAKE_SECONDS: Final = 10.0  # a stream with three copies takes half a second; a 
 PENDING_BYTES: Final = 16 * 1024 * 1024  # of nats-py: more than is ever in flight
 READ_SECONDS: Final = 10.0
 FEW: Final = 8  # messages behind the last one known, which are asked for one by one
-DENIED: Final = "nats: permissions violation"  # as nats-py says it, all in small letters
+DENIED_ASKS: Final = 5  # questions without an answer, until a new inbox is tried where none may be
 WITHOUT: Final = (10039, 10076)  # JetStream is not on, for the account or at all
 NOT_THERE: Final = (10037, 10059)  # message, stream
 
@@ -76,7 +77,8 @@ class JetStream:
         self.subject = f"{settings.group}.log.{settings.name}"
         self.unable = ""
         self.silent = "not asked yet"
-        self._denied = ""
+        self.denied = Denied(settings, time.monotonic)
+        self._entry = Entry(settings, f"hubbub copies {settings.name}", self._quiet)
         self.server = ""
         self.replicas = 0
         self.up = False
@@ -89,45 +91,50 @@ class JetStream:
         self._next: tuple[int, int] | None = None  # a look that follows the one on its way
 
     def open(self, listener: Listener) -> None:
-        from nats.aio.client import Client
-
-        from hubbub.cluster.shortcut import Shortcut
-
         self._listener = listener
-        self._client = Client()
-        # A private attribute: nats-py has no option for a transport, and makes one where none is.
-        self._client._transport = self._shortcut = Shortcut(self._answered)
-        self._run(self._connect(self._client))
+        self._run(self._connect())
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, client: Client) -> None:
+    async def _connect(self) -> None:
+        """And again, with another client of nats-py, where a server has ended that for good."""
+        from nats.aio.client import Client
+
+        from hubbub.cluster.shortcut import Shortcut
+
         while True:
+            client, shortcut = Client(), Shortcut(self._answered)
+            # A private attribute: nats-py has no option for a transport, and makes one without.
+            client._transport = shortcut
+            self._client, self._shortcut = client, shortcut
             try:
-                await client.connect(
-                    **client_options(self.settings, f"hubbub copies {self.settings.name}"),
-                    pending_size=PENDING_BYTES, ping_interval=PING_SECONDS,
-                    error_cb=self._quiet, disconnected_cb=self._went_down,
-                    reconnected_cb=self._came_up,
-                )  # fmt: skip
-                break
+                await self._attempt(client, shortcut)
+                await self._entry.ended()
+                await self._went_down()
+                await self._entry.wait()
             except Exception as error:  # the live connection has said why
                 log.debug("copies: cannot connect to NATS: %s", error)
                 await asyncio.sleep(4 * RETRY_SECONDS)
-        assert self._shortcut is not None
+                with contextlib.suppress(Exception):
+                    await client.close()
+
+    async def _attempt(self, client: Client, shortcut: Shortcut) -> None:
+        await self._entry.connect(
+            client, pending_size=PENDING_BYTES, ping_interval=PING_SECONDS,
+            disconnected_cb=self._went_down, reconnected_cb=self._came_up,
+        )  # fmt: skip
         self._inbox = client.new_inbox()
-        self._shortcut.prefix = f"{self._inbox}.".encode()
+        shortcut.prefix = f"{self._inbox}.".encode()
         await client.subscribe(f"{self._inbox}.*", cb=_unheard)
         await self._came_up()
 
     async def _quiet(self, error: Exception) -> None:
         log.debug("copies: %s", error)
-        if (text := str(error)).startswith(DENIED) and text != self._denied:
-            self._denied = text
-            log.warning("copies: %s: see what the account must grant (guide/cluster.md)", text)
+        if line := self.denied.hears(str(error)):
+            log.warning("copies: %s", line)
 
     async def _went_down(self) -> None:
         self.up = False
@@ -143,6 +150,7 @@ class JetStream:
         """Whether there can be copies; then a stream, and the news."""
         client, listener = self._client, self._listener
         assert client is not None and listener is not None
+        asked = 0
         while not client.is_closed and client.is_connected:
             try:
                 self.server = str(client.connected_server_version)
@@ -152,13 +160,17 @@ class JetStream:
                 self.up = not self.unable
                 assert self._shortcut is not None
                 self._shortcut.ready = self.up
-                self.silent = self._denied = ""
+                self.silent = ""
                 listener.up()
                 return
             except Exception as error:  # no leader yet: asked again
                 log.debug("copies: %s", error or type(error).__name__)
-                self.silent = self._denied or str(error) or type(error).__name__
+                self.silent = self.denied.trouble() or str(error) or type(error).__name__
                 await asyncio.sleep(1.0)
+                asked += 1
+                if asked >= DENIED_ASKS and self.denied.unheard():
+                    await client.force_reconnect()  # it may be granted by now
+                    return
 
     async def _why_not(self, client: Client) -> str:
         from nats.errors import NoRespondersError
@@ -208,11 +220,16 @@ class JetStream:
             return int(self.settings.copies)
         return 3 if len(client.servers) >= 3 else 1
 
+    def _there(self) -> Client:
+        """nats-py keeps what is asked before it is let in, and does not come back from that."""
+        if self._client is None or not self._client.is_connected:
+            raise OSError("not connected to NATS")
+        return self._client
+
     async def _ask(
         self, what: str, said: dict[str, Any], seconds: float = ASK_SECONDS
     ) -> dict[str, Any]:
-        client = self._client
-        assert client is not None
+        client = self._there()
         data = json.dumps(said).encode() if said else b""
         answer = await client.request(f"$JS.API.{what}", data, timeout=seconds)
         found: dict[str, Any] = json.loads(answer.data)
@@ -380,8 +397,7 @@ class JetStream:
         """Put a stop behind the last message of a node's stream; its number, 0 if another one came
         first. `author`: the estate of this node.
         """
-        client = self._client
-        assert client is not None
+        client = self._there()
         piece = Piece(life, 1, FENCE, 0, False, author.encode())
         headers = {HEADER: piece.head(), AFTER: str(after)}
         subject = f"{self.settings.group}.log.{node}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -20,11 +21,12 @@ from hubbub.cluster.alone import Alone
 from hubbub.cluster.connecting import (
     CONNECT_SECONDS,
     RETRY_SECONDS,
+    Entry,
     check_urls,
-    client_options,
     context_of,
 )
 from hubbub.cluster.engine import Heard
+from hubbub.cluster.refusals import Denied, Refusal
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.errors import SettingError
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
 PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
+DENIED_LOOKS: Final = 10  # pings from one try to the next of what may not be heard
 HANGS_SECONDS: Final = 4  # without an answer, which waits behind all that was said before
 FOR_EVER: Final = 10**9  # seconds: that a ping is not answered is said by the connection
 SETTLE_SECONDS: Final = 0.5  # in which a node of the same name says that it is there
@@ -56,9 +59,12 @@ class Nats:
         self.settings = settings
         self.name = settings.name
         self.up = False
-        self.trouble = "not connected to NATS yet"
         self.server = ""
         self.alone = Alone(settings)
+        self.denied = Denied(settings, time.monotonic)
+        self._entry = Entry(settings, f"hubbub {settings.name}", self._complain)
+        self._trouble = "not connected to NATS yet"
+        self._ending = False
         self._client: Client | None = None
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
@@ -67,77 +73,112 @@ class Nats:
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._pings: set[asyncio.Task[None]] = set()
-        self._hears: list[Subscription] = []
+        self._heard: Heard = lambda frame: None
+        self._hears: dict[str, Subscription] = {}
         self._changed: Callable[[], None] = lambda: None
         check_urls(settings)  # what is wrong with its settings and files is said at the start
         context_of(settings)
 
     async def open(self, heard: Heard, changed: Callable[[], None]) -> None:
         try:
-            from nats.aio.client import Client
+            import nats  # noqa: F401
         except ModuleNotFoundError:
             raise SettingError(
                 "cluster.url needs nats-py: run `pip install '.[cluster]'` where Hubbub's source is"
             ) from None
-        self._client, self._changed = Client(), changed
+        self._heard, self._changed = heard, changed
         connected = asyncio.Event()
         self._tasks = [
-            asyncio.create_task(self._connect(self._client, heard, connected)),
-            asyncio.create_task(self._send(self._client)),
+            asyncio.create_task(self._connect(connected)),
+            asyncio.create_task(self._send()),
         ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await connected.wait()
 
-    async def _connect(self, client: Client, heard: Heard, connected: asyncio.Event) -> None:
+    async def _connect(self, connected: asyncio.Event) -> None:
+        """And again, with another client of nats-py, where a server has ended that for good: it
+        does so when it has another password than before.
+        """
+        from nats.aio.client import Client
+
         while True:
+            client = Client()
             try:
                 if not await self.alone.ask(self._complain):
                     connected.set()
                     return
+                self._client = client
                 await self._attempt(client)
-                break
+                watching = asyncio.create_task(self._watch(client))
+                self._tasks.append(watching)
+                connected.set()
+                await self._entry.ended()
+                watching.cancel()
+                self._tasks.remove(watching)
+                if self.up:
+                    await self._went_down()
+                await self._entry.wait()
             except Exception as error:  # nats-py has many kinds, and passes those of sockets on
-                self._down(f"cannot connect to NATS: {error or type(error).__name__}")
+                await self._complain(error)
                 await asyncio.sleep(4 * RETRY_SECONDS)
-
-        async def take(message: Msg) -> None:
-            heard(message.data)
-
-        group = self.settings.group
-        for subject in (f"{group}.all", f"{group}.to.{self.name}"):
-            heard_there = await client.subscribe(
-                subject, cb=take, pending_msgs_limit=-1, pending_bytes_limit=RECEIVED_BYTES
-            )
-            self._hears.append(heard_there)
-        await client.flush()
-        await self._came_up()
-        self._tasks.append(asyncio.create_task(self._watch(client)))
-        connected.set()
+                with contextlib.suppress(Exception):
+                    await client.close()
 
     async def _attempt(self, client: Client) -> None:
-        await client.connect(
-            **client_options(self.settings, f"hubbub {self.name}"), no_echo=True,
-            ping_interval=PING_SECONDS, error_cb=self._complain,
-            disconnected_cb=self._went_down, reconnected_cb=self._came_back,
-            pending_size=LINK_CHOKED,
+        await self._entry.connect(
+            client, no_echo=True, ping_interval=PING_SECONDS, disconnected_cb=self._went_down,
+            reconnected_cb=self._came_back, pending_size=LINK_CHOKED,
         )  # fmt: skip
+        self._hears = {}
+        group = self.settings.group
+        for subject in (f"{group}.all", f"{group}.to.{self.name}"):
+            await self._subscribe(client, subject)
+        await client.flush()
+        await self._came_back()
+
+    async def _subscribe(self, client: Client, subject: str) -> None:
+        async def take(message: Msg) -> None:
+            self._heard(message.data)
+
+        if subject in self._hears:
+            await self._hears.pop(subject).unsubscribe()
+        self._hears[subject] = await client.subscribe(
+            subject, cb=take, pending_msgs_limit=-1, pending_bytes_limit=RECEIVED_BYTES
+        )
 
     async def _complain(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
-        if self.up:
+        denied = self.denied.hears(text)
+        if denied is not None:
+            if denied:
+                log.warning("%s", denied)
+        elif self._ending:
+            log.debug("NATS: %s", text)
+        elif self.up:
             log.warning("NATS: %s", text)
+        elif isinstance(error, Refusal):
+            self._down(text)
         else:
             self._down(f"cannot connect to NATS: {text}")
 
     async def _went_down(self) -> None:
-        self._down("the connection to NATS is lost")
+        why = self._entry.why()
+        if self._ending:
+            self.up = False
+        elif self.up or why is not None:
+            self._down(str(why or "the connection to NATS is lost"))
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing leaves, or what the account lacks."""
+        return self._trouble or self.denied.trouble()
 
     def _down(self, trouble: str) -> None:
         if trouble not in self._said:
             self._said.add(trouble)
             log.warning("%s; trying again, and serving this node's own clients", trouble)
-        self.up, self.trouble = False, trouble
+        self.up, self._trouble = False, trouble
         self._queue.clear()
         self._bytes = 0
         self._changed()
@@ -151,7 +192,7 @@ class Nats:
         assert self._client is not None
         self.server = str(self._client.connected_server_version)
         log.info("connected to NATS %s", self.server)
-        self.up, self.trouble = True, ""
+        self.up, self._trouble = True, ""
         self._said.clear()
         self._changed()
 
@@ -165,12 +206,12 @@ class Nats:
         self._woken.set()
         return True
 
-    async def _send(self, client: Client) -> None:
+    async def _send(self) -> None:
         """What was taken, in order. nats-py keeps any amount while the socket is full."""
         while True:
             await self._woken.wait()
             self._woken.clear()
-            while self._queue:
+            while self._queue and (client := self._client) is not None:
                 subject, frame = self._queue.popleft()
                 self._bytes -= len(frame)
                 while self.up and client.pending_data_size > LINK_CHOKED:
@@ -188,8 +229,14 @@ class Nats:
         send what waits, and one that was stuck may never end. Where there is no connection it says
         that nothing waits for an answer.
         """
-        while self._client is client:
+        looks = 0
+        while self._client is client and not client.is_closed:
             await asyncio.sleep(PING_SECONDS)
+            looks += 1
+            if looks % DENIED_LOOKS == 0 and client.is_connected:
+                with contextlib.suppress(Exception):  # the connection is gone
+                    for subject in self.denied.unheard():  # it may be granted by now
+                        await self._subscribe(client, subject)
             if not client.is_connected:
                 if self.up:  # nats-py says so only when what was stuck has left
                     self._down("NATS does not answer")
@@ -225,7 +272,7 @@ class Nats:
 
     def _handed_over(self, passed: Callable[[], None]) -> None:
         """What came before may still wait for the tasks of nats-py, which take all there is."""
-        if any(one.pending_msgs for one in self._hears):
+        if any(one.pending_msgs for one in self._hears.values()):
             asyncio.get_running_loop().call_soon(self._handed_over, passed)
         else:
             passed()
@@ -239,7 +286,7 @@ class Nats:
         return self._bytes + pending
 
     async def close(self) -> None:
-        client, self._client = self._client, None
+        client, self._ending = self._client, True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 while self.up and self._queue:
@@ -254,6 +301,7 @@ class Nats:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await step()
+        self._client = None
 
 
 def _is_answered(ping: asyncio.Task[None]) -> bool:

@@ -13,19 +13,18 @@ nats-py, which says what is wrong with it. Made by `jetstream`. asyncio is here.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import ParseResult
 
-from nats.aio.transport import TcpTransport
+from hubbub.cluster.transport import Hears, Way
 
 REST_BYTES: Final = 16 * 1024 * 1024  # of a message that is not whole yet: more than servers send
 LINE_BYTES: Final = 1024 * 1024  # without an end: no line of a server is so long
 END: Final = b"\r\n"
 
 
-class Ears(asyncio.StreamReaderProtocol):
+class Ears(Hears):
     """Hears one connection from its first byte on, so it knows where messages begin."""
 
     def __init__(self, reader: asyncio.StreamReader, shortcut: Shortcut) -> None:
@@ -91,46 +90,31 @@ def _size(word: bytes) -> int:
     return int(word)
 
 
-class Shortcut(TcpTransport):
+class Shortcut(Way):
     """The transport of one client. `heard` is called with the ends of the subjects that begin with
     `prefix` and what is said there. `ready`: what is written now reaches a server that knows us.
     """
 
     def __init__(self, heard: Callable[[list[tuple[bytes, bytes]]], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.heard = heard
         self.prefix = b"\0"  # no subject's, until there is an inbox
         self.ready = False
 
-    def _ears(self, limit: int) -> tuple[asyncio.StreamReader, Ears]:
+    def hears(self, reader: asyncio.StreamReader) -> Ears:
         self.ready = False
-        reader = asyncio.StreamReader(limit=limit)
-        return reader, Ears(reader, self)
+        return Ears(reader, self)
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
         loop = asyncio.get_running_loop()
-        reader, ears = self._ears(buffer_size)
+        reader = asyncio.StreamReader(limit=buffer_size)
+        ears = self.hears(reader)
         host, port = uri.hostname or "", uri.port or 0
         async with asyncio.timeout(connect_timeout):
             transport, _ = await loop.create_connection(lambda: ears, host, port)
         writer = asyncio.StreamWriter(transport, ears, reader, loop)
         self._bare_io_reader, self._bare_io_writer = reader, writer
         self._io_reader, self._io_writer = reader, writer
-
-    async def connect_tls(
-        self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int,
-        connect_timeout: int,
-    ) -> None:  # fmt: skip
-        loop = asyncio.get_running_loop()
-        reader, ears = self._ears(buffer_size)
-        assert self._io_writer is not None
-        name = uri if isinstance(uri, str) else uri.hostname
-        async with asyncio.timeout(connect_timeout):
-            transport: Any = await loop.start_tls(
-                self._io_writer.transport, ears, ssl_context, server_hostname=name
-            )
-        self._io_reader = reader
-        self._io_writer = asyncio.StreamWriter(transport, ears, reader, loop)
 
     def put(self, command: bytes) -> None:
         """A whole command, if there is a connection: what is lost is asked for."""
@@ -140,8 +124,4 @@ class Shortcut(TcpTransport):
 
     def close(self) -> None:
         self.ready = False
-        super().close()  # type: ignore[no-untyped-call]
-
-    def __bool__(self) -> bool:
-        """nats-py makes one of its own where there is none."""
-        return True
+        super().close()

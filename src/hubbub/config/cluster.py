@@ -5,13 +5,16 @@ Part of `settings`, which has all others; declared here because the cluster read
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
 from hubbub.config.identity import because
 
 Page = Annotated[str, Meta(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+(/[!-~]*)?$")]
+# What clients of MQTT 5 can connect to (Server Reference, 4.11): no URL.
+PLACE: Final = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 Word = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{0,60}$")]
 
 
@@ -78,3 +81,13 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "survives a loss of power of all of them. Empty: that is unknown"
         ),
     ] = ()
+
+    def complaint(self) -> str:
+        """What cannot be used of it; "" if nothing is wrong."""
+        if not self.place or PLACE.fullmatch(self.place):
+            return ""
+        host = self.place.partition("://")[2].partition("/")[0] or "broker.example.org:1883"
+        return (
+            f"cluster.place = {self.place!r} cannot be used: expected HOST:PORT or HOST, [ADDRESS] "
+            f"of IPv6, where MQTT clients are told to go, as {host!r}: say it so, or leave it out"
+        )

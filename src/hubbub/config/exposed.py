@@ -19,7 +19,9 @@ _WRITE: Final = stat.S_IWOTH
 def secrets(settings: Settings) -> Iterator[tuple[str, str]]:
     """The files with secrets that settings name, each once with the setting."""
     named = [("api.token_file", settings.api.token_file),
-             ("dynamic_security", settings.dynamic_security)]  # fmt: skip
+             ("dynamic_security", settings.dynamic_security),
+             ("cluster.credentials", settings.cluster.credentials),
+             ("cluster.key", settings.cluster.key or settings.cluster.certificate)]  # fmt: skip
     for listener in settings.listeners():
         named += [
             ("password_file", listener.password_file), ("jwt.keys", listener.jwt.keys),
@@ -28,6 +30,22 @@ def secrets(settings: Settings) -> Iterator[tuple[str, str]]:
     for bridge in settings.bridge:
         named.append(("bridge.key", bridge.key or bridge.certificate))
     yield from dict.fromkeys(one for one in named if one[1])
+
+
+def holds_secrets(settings: Settings) -> bool:
+    """Whether the file that says these settings is one to be kept."""
+    secrets = [settings.api.token, *(bridge.password for bridge in settings.bridge)]
+    return any(secrets) or any(map(_has_login, settings.cluster.url))
+
+
+def _has_login(url: str) -> bool:
+    """A password, or a token where the user is."""
+    return "@" in url
+
+
+def of_configuration(settings: Settings, file: str | Path) -> str:
+    """What is wrong with who may read it; "" if nothing is, or it says no secret."""
+    return complaint("the configuration", file) if holds_secrets(settings) else ""
 
 
 def complaint(what: str, file: str | Path) -> str:

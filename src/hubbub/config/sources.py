@@ -68,8 +68,7 @@ def load(
         _override(tree, override, f"--set {override}")
         settings = _convert(tree, f"--set {override}")
     refuse_open_doors(settings)
-    secret = settings.api.token or any(bridge.password for bridge in settings.bridge)
-    complaint = exposed.complaint("the configuration", file) if file is not None and secret else ""
+    complaint = exposed.of_configuration(settings, file) if file is not None else ""
     if complaint:
         log.warning(complaint)
     if starts and database is not None:
@@ -205,6 +204,8 @@ def refuse_open_doors(settings: Settings) -> None:
     One that lets nobody in is meant where it is said: a hub that has bridges only, for example.
     """
     settings.topic_durability()
+    if complaint := settings.cluster.complaint():
+        raise SettingError(complaint)
     closed = {
         one.address: one.allow_anonymous
         for one in settings.listener

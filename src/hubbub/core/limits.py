@@ -181,6 +181,8 @@ CLUSTER_STOOD_SECONDS: Final = CLUSTER_DEAD_SECONDS - 2 * CLUSTER_BEAT_SECONDS
 # 10 ms, one that was stopped for as long as this is as one that is gone.
 CLUSTER_MARK_SECONDS: Final = 1.0
 CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and new retained messages
+# The longest pause for whom NATS servers refuse, who is let in so late when that is mended.
+CLUSTER_REFUSED_SECONDS: Final = 30.0
 CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it has not taken yet
 CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read and to write
 CLUSTER_KEPT: Final = 1_000_000  # messages that wait for a node, 60 bytes of memory each

@@ -38,6 +38,8 @@ def member(
     wanted = settings.cluster
     if engine is None and not wanted.url:
         return None
+    if complaint := wanted.complaint():
+        raise SettingError(complaint)
     alone: Alone | None = None  # of an engine that knows who is there nobody need ask
     if engine is None:
         if not wanted.name:

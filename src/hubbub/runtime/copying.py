@@ -36,6 +36,7 @@ from hubbub.runtime.folding import copy_of
 ASK_SECONDS: Final = 4.0  # for which a start waits; then it goes on asking beside
 RETRY_SECONDS: Final = 1.0
 MONITOR_SECONDS: Final = 30.0  # servers are set otherwise only when they start
+LOST_QUORUM: Final = "no quorum of the NATS servers answers"
 MARKER: Final = "copied"  # the file in its directory that says that a journal's rows were
 LANDED_SECONDS: Final = 0.01  # from one look to the next whether the disk has it
 
@@ -84,6 +85,7 @@ class Copying:
         self._upto = 0
         self._life = 0
         self._usurped = self._stood = False
+        self._late = ""  # why they did not begin when that was last tried
         journal.beyond = self.copies
         membership.stood = self._stood_still
         membership.confirmed, membership.doubted = self.confirmed, self.doubted
@@ -186,7 +188,10 @@ class Copying:
                 self._decided()
                 break
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
-                log.warning("copies cannot begin yet: %s", error or type(error).__name__)
+                text = str(error) or type(error).__name__
+                if text != self._late:
+                    log.warning("copies cannot begin yet: %s", text)
+                self._late = text
                 await asyncio.sleep(RETRY_SECONDS)
         if self.copies.life or self.membership.excluded:
             self._asked.set()
@@ -262,6 +267,7 @@ class Copying:
     def _begin_behind(self, found: Found) -> None:
         journal = self.journal
         self._usurped = False
+        self._late = ""
         files = Files(journal.directory, journal.on_disk)
         self._upto = files.snapshot.upto
         life = self._life = found.following(self.broker.clock.stamp())
@@ -377,13 +383,14 @@ class Copying:
         elif self.membership.deposed:
             reason = "the heir of this node has not taken over yet"
         elif copies.stalled():
-            reason = "no quorum of the NATS servers answers"
-        if (reason != "") != (self.broker.no_quorum != ""):
-            if reason:
-                log.warning("%s: nothing that lasts is acknowledged until one does", reason)
-            else:
-                log.warning("a quorum of the NATS servers answers again")
-        self.broker.no_quorum = reason
+            reason = LOST_QUORUM
+        before, self.broker.no_quorum = self.broker.no_quorum, reason
+        if reason and reason != before:
+            log.warning("%s: until then nothing that lasts is acknowledged", reason)
+        elif before == LOST_QUORUM and not reason:
+            log.warning("a quorum of the NATS servers answers again")
+        elif before and not reason:
+            log.warning("what lasts is acknowledged again; it was not, because %s", before)
         if self.journal.snapshot_seq > self._upto and copies.ready:
             snapshot = Snapshot(self.journal.directory)
             if copies.checkpoint(snapshot.parts()):
@@ -404,11 +411,18 @@ class Copying:
             "mode": "copied" if copies.active else "live",
             "stream": stream.name,
             "servers": stream.replicas if copies.active else 0,
-            "trouble": stream.unable or self.broker.no_quorum or self._silence(),
+            "trouble": self._trouble(),
             **copies.figures(),
             "ready": copies.ready and not self.broker.no_quorum,
             **self._power_loss(),
         }
+
+    def _trouble(self) -> str:
+        """What the account lacks is why no quorum answers."""
+        stream = self.stream
+        found = stream.unable or self.broker.no_quorum or self._silence()
+        denied = stream.denied.trouble()
+        return f"{denied}; {found}" if denied and found != self._silence() else found or denied
 
     def _silence(self) -> str:
         silent = self.stream.silent
