@@ -7,7 +7,7 @@ import pytest
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.retained import LATER
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_CLOCK_SECONDS
+from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_DEAD_SECONDS
 from tests.cluster.world import Lines, World
 from tests.core.recording import Recording, StillClock
 
@@ -86,6 +86,21 @@ def test_a_clock_that_is_shut_out_moves_no_stamps() -> None:
     world.wait(2)
     world.publish(world.client("b", "writer"), "x", b"1", retain=True)
     assert later_rows(world, "b") == 0
+
+
+def test_a_clock_that_is_shut_out_is_trouble_as_long_as_it_is_heard() -> None:
+    """At both ends; nobody knows whose is wrong."""
+    world = Skewed(CLUSTER_CLOCK_SECONDS + 60)
+    world.wait(2)
+    said = world.members["b"].status()
+    assert said["trouble"].startswith("node 'a' is shut out: its clock is +120 s from this one")
+    assert "node 'b' is shut out: its clock is -120 s" in world.members["a"].trouble()
+    clocks = {one["name"]: one["ahead_seconds"] for one in said["clocks"]}
+    assert clocks["a"] == pytest.approx(120, abs=1) and clocks["c"] == pytest.approx(0, abs=1)
+    world.end("a")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    said = world.members["b"].status()
+    assert said["trouble"] == "" and [one["name"] for one in said["clocks"]] == ["c"]
 
 
 def test_a_beat_that_was_held_for_long_does_not_set_time_back() -> None:

@@ -92,6 +92,25 @@ def test_the_document_has_every_metric() -> None:
         assert f"| `{name}{label}` | {family.kind} | {family.says} |" in text
 
 
+def test_trouble_of_a_cluster_is_1_and_each_clock_has_its_number() -> None:
+    clocks = [{"name": "b", "ahead_seconds": -120.0}]
+    cluster = {"trouble": "x", "clocks": clocks, "copies": {"trouble": ""}}
+    page = prometheus.page({"cluster": cluster})
+    assert b"hubbub_cluster_trouble 1.0" in page
+    assert b"hubbub_cluster_copies_trouble 0.0" in page
+    assert b'hubbub_cluster_clock_ahead_seconds{name="b"} -120.0' in page
+
+
+@pytest.mark.parametrize(
+    "alert",
+    ["NatsLost", "NodeAway", "NoQuorum", "CopiesBehind", "ClockOff", "FramesRefused"],
+)
+def test_an_operator_of_a_cluster_has_an_alert_for_it(alert: str) -> None:
+    rules = (DEPLOY / "prometheus-alerts.yml").read_text("utf-8")
+    (rule,) = re.findall(rf"- alert: Hubbub{alert}\n(.*?)(?=\n      - alert|\Z)", rules, re.DOTALL)
+    assert "hubbub_cluster_" in rule and "summary:" in rule and "do:" in rule
+
+
 def test_a_histogram() -> None:
     took = Histogram()
     for seconds in (0.00005, 0.0001, 0.002, 7.0):

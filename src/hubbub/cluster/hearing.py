@@ -89,8 +89,9 @@ class Aside(NamedTuple):
 
 class Hearing:
     """`lost`: frames that never came; `refused`: how many were, by reason; `_strange`: of whom one
-    was, and when. `unheard`: frames that came; `crowded`: whether messages are to wait, `aside`:
-    those that do. `_later`: it goes on in the next turn.
+    was, and when. `apart`: for how many seconds a node's clock is ahead of this one. `unheard`:
+    frames that came; `crowded`: whether messages are to wait, `aside`: those that do. `_later`: it
+    goes on in the next turn.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -99,6 +100,7 @@ class Hearing:
         self.lost = 0
         self.refused: dict[str, int] = {}
         self._strange = Named[float]()
+        self.apart = Named[float]()
         self.unheard = Lines[Came](CLUSTER_UNHEARD_BYTES, self._heard)
         self.crowded: Callable[[], bool] = lambda: False
         self.aside = Lines[Aside](CLUSTER_ASIDE_BYTES, self._said_late)
@@ -339,7 +341,7 @@ class Hearing:
     def _check_clock(self, name: str, beats: list[frames.Beat], came: int) -> None:
         membership = self.membership
         for beat in beats:
-            apart = (beat.stamp - came) / 1_000_000
+            apart = self.apart[name] = (beat.stamp - came) / 1_000_000
             if abs(apart) <= CLUSTER_CLOCK_SECONDS:
                 membership.shunned.pop(name, None)
                 continue

@@ -34,7 +34,7 @@ from hubbub.cluster.named import Named
 from hubbub.cluster.node import Crossing, FarRights, Node, Phantom
 from hubbub.cluster.outposts import Outposts
 from hubbub.cluster.relays import Relays
-from hubbub.cluster.report import report
+from hubbub.cluster.report import report, trouble
 from hubbub.cluster.retained import Stamps
 from hubbub.cluster.taking import STAYS
 from hubbub.core.broker import Broker
@@ -634,7 +634,7 @@ class Membership(Hooks):
     # What it says about itself
 
     def trouble(self) -> str:
-        return self.excluded or self.engine.trouble
+        return trouble(self)
 
     def status(self) -> dict[str, Any]:
         return report(self)

@@ -8,9 +8,19 @@ if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
 
+def trouble(membership: Membership) -> str:
+    """Why it takes no part, or others do not, in words; "" if all is well."""
+    said = [membership.excluded or membership.engine.trouble]
+    for name, why in membership.shunned.items():
+        if membership.hearing.lives(name):
+            said.append(f"node {name!r} is shut out: {why}: set the one that is wrong (NTP)")
+    return "; ".join(filter(None, said))
+
+
 def report(membership: Membership) -> dict[str, Any]:
     """`kept`: messages that wait for others; those of `away` wait until they are back. `relayed`:
     connections here whose session is elsewhere, `relayed_home`: those elsewhere whose is here.
+    `clocks`: of whoever is heard, also who is shut out for it, how far its clock is ahead of this.
     """
     here, estates = membership.nodes.values(), membership.estates.values()
     return {
@@ -40,5 +50,10 @@ def report(membership: Membership) -> dict[str, Any]:
             {"name": estate.client, "waiting": estate.unacknowledged()}
             for estate in estates
             if estate.holder is None
+        ],
+        "clocks": [
+            {"name": name, "ahead_seconds": round(apart, 3)}
+            for name, apart in sorted(membership.hearing.apart.items())
+            if membership.hearing.lives(name)
         ],
     }

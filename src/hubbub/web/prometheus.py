@@ -72,6 +72,12 @@ FAMILIES: Final = (
     Family("bridge_up", GAUGE, "bridges", "Whether a bridge is connected.", "name", "up"),
     Family("cluster_up", GAUGE, "cluster.up", "1 while NATS is reached, 0 while it is not."),
     Family("cluster_node", GAUGE, "cluster.nodes", "1 for a node that is there.", "name", "up"),
+    Family(
+        "cluster_clock_ahead_seconds", GAUGE, "cluster.clocks",
+        "How far a node's clock is ahead of this one's; from 60 on, either way, it is shut out.",
+        "name", "ahead_seconds",
+    ),
+    Family("cluster_trouble", GAUGE, "cluster.trouble", "1 while the status says what is wrong."),
     Family("cluster_kept", GAUGE, "cluster.kept", "Messages that wait for other nodes, on disk."),
     Family("cluster_phantoms", GAUGE, "cluster.phantoms", "Clients of other nodes, and the hubs."),
     Family("cluster_relayed", GAUGE, "cluster.relayed", "Connections of sessions elsewhere."),
@@ -81,6 +87,10 @@ FAMILIES: Final = (
     Family("cluster_frames_lost", COUNT, "cluster.frames_lost", "Frames lost between nodes."),
     Family("cluster_frames_refused", COUNT, "cluster.frames_refused", "Foreign or damaged frames."),
     Family("cluster_copies_ready", GAUGE, "cluster.copies.ready", "1 while a quorum takes it."),
+    Family(
+        "cluster_copies_trouble", GAUGE, "cluster.copies.trouble",
+        "1 while it is not copied as it should: no quorum, no JetStream, no right to.",
+    ),
     Family("cluster_copies_waiting_bytes", GAUGE, "cluster.copies.waiting_bytes", "Not copied."),
     Family(
         "cluster_copies_behind_seconds", GAUGE, "cluster.copies.behind_seconds",
@@ -159,7 +169,7 @@ def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
         yield "", value / 1_000_000
     elif value in _ANSWERS:
         yield "", _ANSWERS[value]
-    elif family.path == "journal.trouble":
+    elif family.path.endswith(".trouble"):
         yield "", float(bool(value))
     else:
         yield "", float(value)
