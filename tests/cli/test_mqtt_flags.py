@@ -103,7 +103,7 @@ def test_properties_and_repetition(broker: mosquitto.Mosquitto) -> None:
     )  # fmt: skip
     hubbub("pub", *to(broker), "-t", "p", "-m", '{"a": 1}', "-r", *said)
     seen = json.loads(hubbub("sub", *to(broker), "-t", "p", "-C", "1", "--json"))
-    assert seen.pop("expiry") in (98, 99, 100), "what is left of it"
+    assert 70 < seen.pop("expiry") <= 100, "what is left of it"
     assert seen == {
         "topic": "p", "qos": 0, "retain": True, "content_type": "application/json",
         "response_topic": "re", "correlation": "63", "payload": '{"a": 1}',

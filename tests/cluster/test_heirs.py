@@ -322,6 +322,7 @@ async def slowest(hub: RunningHub, over: asyncio.Event, qos: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [60_000, pytest.param(100_000, marks=pytest.mark.soak)])
 async def test_clients_of_an_heir_are_served_while_it_takes_over_very_much(
     hubs: Hubs, count: int
