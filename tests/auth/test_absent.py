@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,15 @@ from hubbub.auth.acl import Acl, AclRights
 from hubbub.auth.gate import Gates
 from hubbub.auth.passwords import add_user, remove_user
 from hubbub.config.settings import Listener, Settings, Tls
-from hubbub.core.gate import Gate
-from hubbub.core.message import Message
+from hubbub.core.gate import Credentials, Gate
+from hubbub.core.message import PUBLISHER, Message
 from hubbub.core.queue import PROTOCOL, Queue
+from hubbub.core.quotas import RETAINED
 from hubbub.core.rights import PUBLISH, RECEIVE, Absent, Rights
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
-from hubbub.schema import CREATE, SUBSCRIBE, Row
-from tests.core.recording import folded
+from hubbub.schema import CREATE, SUBSCRIBE, WILL, Row
+from tests.core.recording import folded, snapshot
 from tests.protocols.mqtt.conversation import Stage
 from tests.protocols.mqtt.modern import Modern, told
 from tests.rights import ruled
@@ -79,6 +80,72 @@ def test_wills_and_what_waits_after_a_kill(gates: tuple[Gate, ...], done: bool) 
     stage.broker.post(Message("safe/a", b"x", 1))
     waits = stage.broker.state.sessions["mqtt", "ann"].backlog
     assert waits.bytes == (len(b"gone") + len(b"x")) * done
+
+
+class Door(Gate):
+    """Lets everybody in as that user, "" as nobody in particular."""
+
+    def __init__(self, rights: Rights, user: str) -> None:
+        super().__init__(rights)
+        self.user = user
+
+    def authenticate(
+        self, credentials: Credentials, done: Callable[[Rights | None, str], None]
+    ) -> None:
+        credentials.user, credentials.proved = self.user, bool(self.user)
+        done(self.rights, "")
+
+
+def who_is_clean(user: str, *lines: str) -> Stage:
+    """A client without a lasting session has left a will, and the hub was killed."""
+    stage = Stage()
+    stage.gate = Door(ruled(*lines) if lines else stage.broker.open, user)
+    stage.device("ann", True, will=codec.Will(b"safe/will", b"gone", 1, True))
+    return stage
+
+
+@pytest.mark.parametrize("folded_once", [False, True])
+@pytest.mark.parametrize(
+    ("user", "gates", "done"),
+    [
+        ("ann", (), True),
+        ("ann", (Town(ann=ruled("readwrite safe/#")),), True),
+        ("ann", (Town(ann=ruled("read safe/#")),), False),
+        ("ann", (Town(bob=ruled("readwrite safe/#")),), False),
+        ("", (Town(**{"": ruled("readwrite safe/#")}),), True),
+        ("", (Town(ann=ruled("readwrite safe/#")),), False),
+        ("\udcff", (Town(**{"\udcff": ruled("readwrite safe/#")}),), True),
+    ],
+    ids=["no listener", "allowed", "narrowed", "removed", "anonymous", "no more", "no UTF-8"],
+)
+def test_a_will_of_a_client_that_was_clean_is_of_who_left_it(
+    user: str, gates: tuple[Gate, ...], done: bool, folded_once: bool
+) -> None:
+    stage = who_is_clean(user, "readwrite safe/#")
+    if folded_once:
+        stage.log.rows = snapshot(folded(stage.log.rows), stage.log.rows)
+    broker = after_a_kill(stage, *gates).broker
+    assert list(broker.state.retained) == ["safe/will"] * done
+    assert not broker.state.wills and not folded(broker.log.rows).wills  # type: ignore[attr-defined]
+    if not done:
+        return
+    payer = f"user {user!r}" if user else "address 127.0.0.1"
+    assert list(broker.quotas.used[RETAINED]) == [payer]
+    message = broker.log.read(broker.state.retained["safe/will"])
+    assert message is not None and set(message.properties or {}) <= {PUBLISHER}
+    assert not user or (message.properties or {})[PUBLISHER][0] == user  # type: ignore[index]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_will_of_whom_nobody_had_to_know_is_said_as_ever(old: bool) -> None:
+    """And one of a version that did not write down who had left it."""
+    stage = who_is_clean("ann" if old else "", *["readwrite safe/#"] * old)
+    rows = [row for row in stage.log.rows if row.kind == WILL]
+    assert [b'"by"' in row.properties for row in rows] == [old]
+    for row in rows:
+        stage.log.rows[stage.log.rows.index(row)] = row._replace(properties=b"")
+    after = after_a_kill(stage, Town(bob=ruled()))
+    assert list(after.broker.state.retained) == ["safe/will"]
 
 
 @pytest.mark.parametrize("may", [True, False])

@@ -439,6 +439,26 @@ def test_a_will_that_waited_is_of_who_left_it(
     assert message is not None and (message.properties or {})[PUBLISHER] == ["ann", ""]
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_a_will_that_a_hub_says_that_stood_still_for_long_is_of_who_left_it(
+    world: Standing, may: bool
+) -> None:
+    """The client had no session that lasts: its row alone says who that was."""
+    broker, rules = world.here.broker, Rules()
+    world.place.gate = Gate(rules)
+    broker.gates = [world.place.gate]
+    ann = world.place.ann()
+    world.wait(1)
+    world.stand()
+    world.go_on()
+    ann.hang_up("lost")
+    rules.allowed = may
+    broker.rules_changed()
+    world.wait(3 * CLUSTER_DEAD_SECONDS)
+    assert world.said() == [b"offline"] * may
+    assert not broker.state.wills and len(broker.quotas.used[RETAINED]) == may
+
+
 def test_who_is_here_again_keeps_its_will_whatever_is_heard_of_a_former_connection(
     world: Standing,
 ) -> None:

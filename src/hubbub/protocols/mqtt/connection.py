@@ -294,7 +294,8 @@ class MqttConnection(Arriving):
         self._limit = mqtt.message_bytes
         will = permitted(asked_will(mqtt, asked, self._dialect, session), session, broker)
         if will is not None:
-            broker.change(will.row())
+            checked = session.user != "" or session.rights is not broker.open
+            broker.change(will.row(session, checked))
             self._will = mqtt.kept_will(session)
             self.lasting = len(will.message.payload)
         self._welcome(session, present and not self._old, asked, proof)  # in 3.1 it is reserved

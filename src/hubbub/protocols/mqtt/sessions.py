@@ -21,7 +21,7 @@ from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.rate import Rate
 from hubbub.protocols.mqtt.serial import CLIENTS, Serial
 from hubbub.protocols.mqtt.session import NAME, MqttSession
-from hubbub.protocols.mqtt.wills import will_of
+from hubbub.protocols.mqtt.wills import left_by, will_of
 from hubbub.schema import WILL, Row, name_of
 
 
@@ -198,15 +198,23 @@ class Sessions(Protocol):
 
     def publish_will(self, will: Row) -> None:
         """The client's session ended with the hub, and with it any delay; or it is one that waited,
-        of who is known to be gone. What it may do is known only of who was lost just now.
+        of who is known to be gone. What it may is asked now, as whoever it had logged in.
         """
-        name = name_of(will.client)
-        client = self.broker.lost.get((NAME, name)) or Silent(NAME, name, self.broker.open)
+        client = self.broker.lost.get((NAME, name_of(will.client))) or self._who_left(will)
         self.broker.post(will_of(will).published(self.broker.clock.stamp()), client)
         if will.expires:
             self.broker.change(row_about(client, WILL))
         else:
             self.broker.disconnect(client, "hub restarted")
+
+    def _who_left(self, will: Row) -> Session:
+        """Of before a start, of a dead node, or of before this hub stood still: its row says it."""
+        name, by = name_of(will.client), left_by(will)
+        if by is None:
+            return Silent(NAME, name, self.broker.open)
+        client = Silent(NAME, name, self.broker.absent(by[0], name))
+        client.user, client.payer = by
+        return client
 
     def was_lost(self, client: str) -> None:
         session = self.sessions.get(client)

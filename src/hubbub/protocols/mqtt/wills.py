@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
+from hubbub.core.gate import owner
 from hubbub.core.message import Message, message_of, row_saying
+from hubbub.core.session import Session
 from hubbub.protocols.mqtt.dialect import SECOND
 from hubbub.schema import WILL, Row
 
@@ -28,9 +32,15 @@ class Will:
         message.seq = message.time = 0
         return message
 
-    def row(self) -> Row:
-        """The row that keeps it."""
+    def row(self, session: Session, checked: bool) -> Row:
+        """The row that keeps it. `checked`: there are rules for that client, or it is a user: who
+        said it is in the row, for when nobody else knows it any more.
+        """
         properties = dict(self.message.properties or {})
+        if checked:
+            properties["by"] = by = [session.user]
+            if session.payer != owner(session.user, ""):
+                by.append(session.payer)
         if self.delay:
             properties["delay"] = self.delay
         if self.life >= 0:
@@ -42,7 +52,21 @@ def will_of(row: Row) -> Will:
     """The will that a row keeps."""
     message = message_of(row)
     properties = message.properties or {}
+    properties.pop("by", None)
     delay, life = properties.pop("delay", 0), properties.pop("expiry", -1)
     message.properties = properties or None
     assert isinstance(delay, int) and isinstance(life, int)
     return Will(message, delay, life)
+
+
+def left_by(row: Row) -> tuple[str, str] | None:
+    """As whom the client of a will had logged in, and to whom that is put down; None if nobody had
+    to know, or the row is of a version that did not say it.
+    """
+    if b'"by"' not in row.properties:
+        return None
+    by = json.loads(row.properties).get("by")
+    if not isinstance(by, list) or not by:
+        return None
+    user = str(by[0])
+    return user, str(by[1]) if len(by) > 1 else owner(user, "")
