@@ -318,7 +318,7 @@ OPERATIONS: dict[str, dict[object, str]] = {
         "/api/v1/traffic": verbs.TRACE, guarded.RETAINED: verbs.RECEIVE,
         guarded.TAIL: verbs.SUBSCRIBE, guarded.QUEUE: verbs.CONSUME,
         guarded.QUEUE + "/messages": verbs.DESTROY, guarded.CLIENTS: verbs.MANAGE,
-        guarded.SESSIONS: verbs.MANAGE, guarded.DELAYED: verbs.MANAGE,
+        guarded.SESSIONS: verbs.MANAGE, guarded.DELAYED: verbs.MANAGE, guarded.NODES: verbs.MANAGE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.HISTORY + "/{topic:path}": verbs.SUBSCRIBE,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",

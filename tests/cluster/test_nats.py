@@ -386,7 +386,8 @@ async def test_what_is_acknowledged_waits_for_a_node_that_was_killed(
     async with Client(a, "mqtt", "writer") as writer:
         for number in range(150, 300):
             await writer.publish(f"work/{number % 3}", said[number], 1 + number % 2)
-    assert nodes.cluster(a)["away"] == [{"name": "b", "waiting": 300}]
+    [away] = nodes.cluster(a)["away"]
+    assert (away["name"], away["waiting"]) == ("b", 300)
     b = await asyncio.to_thread(nodes.hub, "b")
     async with connect(b.url("mqtt"), **lasting) as device, asyncio.timeout(PATIENCE):
         messages = aiter(device.messages())

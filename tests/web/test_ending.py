@@ -178,3 +178,9 @@ async def test_names_of_any_bytes_are_listed_apart_and_ended(tmp_path: Path) -> 
         assert (await http.delete("/api/v1/queue?name=caf%E9")).json() == {"destroyed": "caf?"}
         assert (await http.delete("/api/v1/queue?name=caf%E9")).status_code == 404
         assert set(broker.state.queues) == set(names[1:])
+
+
+async def test_a_node_of_a_cluster_is_not_removed_by_a_hub_that_is_alone(tmp_path: Path) -> None:
+    async with served(tmp_path) as browser:
+        answer = await browser.http.delete("/api/v1/nodes", params={"name": "b"})
+        assert answer.status_code == 404 and "no node of a cluster" in answer.text

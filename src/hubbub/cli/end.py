@@ -15,7 +15,7 @@ from hubbub.terminal import say
 
 app = typer.Typer(add_completion=False)
 
-Kind = Literal["client", "session", "queue", "messages", "retained", "delayed"]
+Kind = Literal["client", "session", "queue", "messages", "retained", "delayed", "node"]
 
 
 class _Way(NamedTuple):
@@ -33,6 +33,11 @@ _WAYS: Final[dict[Kind, _Way]] = {
     "messages": _Way("queue/messages", "name", "{purged} messages of the queue are gone"),
     "retained": _Way("retained", "topic", "nothing is retained there any more"),
     "delayed": _Way("delayed", "seq", "it will not be published"),
+    "node": _Way(
+        "nodes", "name",
+        "removed for good, with {sessions} sessions, {queues} queues and {messages} messages that "
+        "nobody had taken over",
+    ),
 }  # fmt: skip
 
 
@@ -52,6 +57,9 @@ def end(
     process: Annotated[
         int, typer.Option(metavar="N", min=0, help="Of delayed messages: as `ls` says it.")
     ] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Of nodes: also with what nobody has taken over.")
+    ] = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="NAME has %XX for bytes, as ls shows what is no text.")
     ] = False,
@@ -63,6 +71,7 @@ def end(
         meant = unquote(name, errors="surrogateescape") if exact else name
         asked = {way.word: meant} | ({"protocol": protocol} if way.word == "client" else {})
         asked |= {"process": str(process)} if process else {}
+        asked |= {"force": "1"} if force else {}
         query = urlencode(asked, errors="surrogateescape")
         try:
             answer: dict[str, Any] = fetch(url, token, f"{way.path}?{query}", "DELETE")

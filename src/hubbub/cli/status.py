@@ -36,7 +36,7 @@ Token = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as it came.")]
 
-_STAMPS: Final = ("started", "time")
+_STAMPS: Final = ("started", "time", "since")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
 WHO: Final = (
     "; who you are is said in HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in "
@@ -256,5 +256,8 @@ def _list_table(name: str, items: list[Any], said: Any) -> Table:
     count = f"{len(rows):,} of {said:,}" if more else f"{len(rows):,}"
     table = Table(*map(_cell, columns), title=f"{_cell(name)} ({count})", title_justify="left")
     for row in rows:
-        table.add_row(*(_cell(row.get(column, "")) for column in columns))
+        table.add_row(*(
+            _text(column, row[column]) if row.get(column) and column in _STAMPS
+            else _cell(row.get(column, "")) for column in columns
+        ))  # fmt: skip
     return table

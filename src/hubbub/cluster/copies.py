@@ -31,9 +31,10 @@ from hubbub.core.limits import (
 
 LOG: Final = "log"  # a group of rows; `upto` is its last one
 STATE: Final = "state"  # a checkpoint: the fold of all rows up to `upto`
-# Of an heir, whose name it has: nothing of that life comes after it. `upto`: how far the heir's own
-# stream was then.
+# Of an heir, whose name it has: nothing of that life comes after it. `upto`: `FOR_GOOD` if somebody
+# removed the node by hand, then nobody has to take over what was before it.
 FENCE: Final = "fence"
+FOR_GOOD: Final = 1
 KINDS: Final = (LOG, STATE, FENCE)
 AGAIN: Final = 0.2  # seconds at least between two questions because a piece was refused
 TURN: Final = 4  # pieces of the log for each one of a checkpoint, where both wait
@@ -48,6 +49,10 @@ class Piece(NamedTuple):
     upto: int
     more: bool
     data: bytes
+
+    @property
+    def for_good(self) -> bool:
+        return self.kind == FENCE and self.upto == FOR_GOOD
 
     def head(self) -> str:
         return f"{self.life} {self.number} {self.kind} {self.upto} {self.more:d}"

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.cluster import departed, frames, wills
-from hubbub.cluster.estates import Key, began_by
+from hubbub.cluster.estates import Key, began_by, begun_behind
+from hubbub.cluster.named import Named
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_ANEW
 from hubbub.core.queue import PROTOCOL as QUEUE
@@ -52,7 +53,8 @@ class Directory:
     """`moves`: ends a session of that protocol here, by the protocols whose sessions are reached
     from every node. `here`: since when which sessions last here; `there`: the same of each estate
     elsewhere; `until`: when those of one that nobody holds are forgotten (microseconds since
-    1970). `yields`: moves what a queue here holds to the older one of that estate.
+    1970). `last`: which node had an estate last that nobody holds now. `yields`: moves what a queue
+    here holds to the older one of that estate.
     """
 
     def __init__(self, membership: Membership, broker: Broker, keep: int) -> None:
@@ -64,6 +66,7 @@ class Directory:
         self.here: dict[Key, int] = {}
         self.there: dict[str, dict[Key, int]] = {}
         self.until: dict[str, int] = {}
+        self.last = Named[str]()
         self._keep = keep
         self._anew: dict[Key, Anew] = {}
 
@@ -109,10 +112,10 @@ class Directory:
         return found
 
     def holder(self, estate: str) -> str:
-        """The node that has it; while nobody does, the one that began it."""
+        """The node that has it; while nobody does, the one that had it last, as far as is known."""
         known = self.membership.estates.get(estate)
         holder = known.holder if known is not None else None
-        return holder.name if holder is not None else began_by(estate)
+        return holder.name if holder is not None else self.last.get(estate) or began_by(estate)
 
     def is_held(self, estate: str) -> bool:
         known = self.membership.estates.get(estate)
@@ -178,7 +181,7 @@ class Directory:
         if protocol == QUEUE:
             if mine is not None and (mine, own) > (since, estate):
                 self.yields(client, estate)
-        elif mine is not None and (mine, own) < (since, estate):
+        elif mine is not None and (mine, _rank(own)) < (since, _rank(estate)):
             self._end(key, f"one of the same client began later at node {node.name!r}")
 
     def over(self, node: Node, estate: str, protocol: str, wire: bytes, since: int = 0) -> None:
@@ -248,6 +251,7 @@ class Directory:
 
     def forget(self, estate: str) -> None:
         """It is no more, or is here."""
+        self.last.pop(estate, None)
         self.until.pop(estate, None)
         self.there.pop(estate, None)
 
@@ -260,3 +264,10 @@ class Directory:
             text = "nobody has estate %r for too long: its sessions and queues may begin elsewhere"
             log.warning(text, estate)
             self.forget(estate)
+
+
+def _rank(estate: str) -> tuple[int, str]:
+    """Of two that have one and the same session: it went on in the one that began first, and is of
+    a backup in the other one.
+    """
+    return -begun_behind(estate), estate

@@ -56,7 +56,8 @@ class Beat(Struct, array_like=True, tag=0):
     `place`: HOST:PORT for clients that another node sends away, "" = for none. `stopped`: which
     message stopped its stream last, which says what its own estate is; `waits`: whether that had
     another one, whose heir is not known. `busy`: for so many seconds more than ever it may say
-    nothing, and is not dead.
+    nothing, and is not dead. `born`: since when its directory is that of a node of this name, 0 =
+    one of a version that does not say so.
     """
 
     version: str
@@ -65,6 +66,7 @@ class Beat(Struct, array_like=True, tag=0):
     stopped: Time = 0
     waits: bool = False
     busy: Annotated[int, Meta(ge=0, le=CLUSTER_BUSY_SECONDS)] = 0
+    born: Time = 0
 
 
 class Wants(Struct, array_like=True, tag=1):
@@ -339,6 +341,27 @@ class Released(Struct, array_like=True, tag=24):
     estate: Estate
 
 
+class Removed(Struct, array_like=True, tag=27):
+    """A node was removed for good, at that time: nothing of before is heard of it, or waits for it.
+    Nodes of before do not read it.
+    """
+
+    node: Name
+    at: Time
+
+
+class Remains(Struct, array_like=True, tag=28):
+    """How much there is of a node that is away, as far as the sender knows: what lasts there, and
+    what waits for it. `asks`: the other one is to say so.
+    """
+
+    node: Name
+    asks: bool
+    sessions: Annotated[int, Meta(ge=0)] = 0
+    queues: Annotated[int, Meta(ge=0)] = 0
+    messages: Annotated[int, Meta(ge=0)] = 0
+
+
 class Takes(Struct, array_like=True, tag=30):
     """So many messages of a queue that is at home at the receiver may be at the sender's consumers
     at once; with 0 all that are there are lent no more. `turn` is said again with each.
@@ -395,7 +418,7 @@ class Answer(Struct, array_like=True, tag=42):
 Record = (
     Beat | Wants | Leaves | Came | Left | Whole | Ask | Said | Part | Shut | Bye | Watch | Count
     | Kept | Taken | Lasts | Over | Anew | Way | Carried | Room | Closed | Heir | Holds | Released
-    | Deposed | More | Permits | Question | Answer | Takes | Lent | Done
+    | Deposed | More | Permits | Question | Answer | Takes | Lent | Done | Removed | Remains
 )  # fmt: skip
 
 # Kinds of records that may be as long as a message, and of those what others know of.

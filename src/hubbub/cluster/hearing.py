@@ -277,6 +277,8 @@ class Hearing:
             raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
         self._check_clock(frame.node, beats, came.stamp)
+        if membership.roster.is_removed(frame.node, beats):
+            raise frames.Foreign(f"node {frame.node!r} was removed for good")
         for beat in beats:
             membership.stamps.hears(beat.stamp, came.at)
         node = membership.nodes.get(frame.node)  # unless it is shut out now
@@ -370,8 +372,12 @@ class Hearing:
         """Another node has the name of this one, and had it first."""
         membership = self.membership
         text = f"another node of the cluster has the name {membership.name!r}"
-        membership.excluded = f"{text}: give each node its own (cluster.name, --cluster-name)"
-        log.error("%s; this node takes no part", membership.excluded)
+        self.take_no_part(f"{text}: give each node its own (cluster.name, --cluster-name)")
+
+    def take_no_part(self, why: str) -> None:
+        membership = self.membership
+        membership.excluded = why
+        log.error("%s; this node takes no part", why)
         for node in list(membership.nodes.values()):
             membership.forget(node, "this node takes no part any more")
 

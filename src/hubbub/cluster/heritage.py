@@ -348,10 +348,12 @@ def remember_away(membership: Membership, name: str, state: State) -> Iterator[N
         key = queue.protocol, queue.client
         _has(membership, holdings[of.get(key, own)], key, queue.began, queue.bindings)
     for holding in holdings.values():
-        yield from _remember(membership, holding)
+        yield from _remember(membership, holding, name)
 
 
-def _remember(membership: Membership, holding: frames.Holding) -> Iterator[None]:
+def _remember(
+    membership: Membership, holding: frames.Holding, node: str
+) -> Iterator[None]:  # fmt: skip
     """As long as nobody is there who has it, and knows better."""
 
     def is_away() -> bool:
@@ -359,6 +361,7 @@ def _remember(membership: Membership, holding: frames.Holding) -> Iterator[None]
         return name not in held and not membership.directory.is_held(name)
 
     if is_away():
+        membership.directory.last[holding.estate] = node
         first, rest = holding.wants[:1], holding.wants[1:]
         membership.remember(frames.Holding(holding.estate, 0, first, holding.lasts))
         for name, literal, _ in rest:
@@ -474,8 +477,7 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
         return  # it says so again, behind what is there now
     if dead not in membership.inherited and len(membership.inherited) >= CLUSTER_NAMES:
         raise frames.Foreign(f"heirs of more than {CLUSTER_NAMES} nodes")
-    membership.inherited[dead] = at
-    membership.sure = membership.broker.change(taken_row(TOLD + dead, at))
+    note(membership, dead, at)
     if dead == membership.name:
         membership.confirmed(dead, at)
         return
@@ -485,16 +487,24 @@ def inherits(membership: Membership, node: Node, record: frames.Heir) -> None:
         node.ask()  # what it has was not believed as long as the other one was there
 
 
+def note(membership: Membership, dead: str, at: int) -> None:
+    """Nobody has to take over any more what a node had up to that message."""
+    if at > membership.inherited.get(dead, 0):
+        membership.inherited[dead] = at
+        membership.sure = membership.broker.change(taken_row(TOLD + dead, at))
+
+
 # Who was not dead
 
 
 def let_go(
-    broker: Broker, membership: Membership, protocols: Iterable[Revival], at: int
+    broker: Broker, membership: Membership, protocols: Iterable[Revival], at: int, heir: str = ""
 ) -> None:
     """Another node stopped the stream here by the message `at`: nothing here is this node's own any
     more but its history. It begins another estate, and the others hear that before anything else.
     What it had is an estate of others for it from now on, as it is for all.
-    Nor is it the heir of anybody: its own heir is, as far as a quorum had that.
+    Nor is it the heir of anybody: its own heir is, as far as a quorum had that. `heir`: who stopped
+    it, "" = nobody knows.
     """
     first = broker.log.position + 1
     for dead in list(broker.state.adopting):
@@ -515,6 +525,8 @@ def let_go(
     holdings.look()
     for holding in former:
         membership.remember(holding)
+        if heir:
+            membership.directory.last[holding.estate] = heir
     broker.log.together(first)
 
 

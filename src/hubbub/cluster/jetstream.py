@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hubbub.cluster.connecting import CONNECT_SECONDS, RETRY_SECONDS, Entry
-from hubbub.cluster.copies import FENCE, Found, Piece, heard
+from hubbub.cluster.copies import FENCE, FOR_GOOD, Found, Piece, heard
 from hubbub.cluster.nats import PING_SECONDS
 from hubbub.cluster.refusals import Denied
 from hubbub.config.cluster import Cluster as Settings
@@ -319,12 +319,13 @@ class JetStream:
         others = [one["name"] for one in found.get("replicas") or ()]
         return [name for name in (found.get("leader", ""), *others) if name]
 
-    def purge(self, before: int) -> None:
-        self._run(self._purge(before))
+    def purge(self, before: int, node: str = "") -> None:
+        """Of this node's stream, or of another one's."""
+        self._run(self._purge(self.stream_of(node) if node else self.name, before))
 
-    async def _purge(self, before: int) -> None:
+    async def _purge(self, stream: str, before: int) -> None:
         try:
-            await self._ask(f"STREAM.PURGE.{self.name}", {"seq": before})
+            await self._ask(f"STREAM.PURGE.{stream}", {"seq": before})
         except Exception as error:  # the next checkpoint takes it along
             log.info("copies: nothing was let go: %s", error or type(error).__name__)
 
@@ -393,12 +394,14 @@ class JetStream:
         found, piece = await self._get(self.stream_of(node), at)
         return piece if found == at else None
 
-    async def fence(self, node: str, after: int, life: int, author: str) -> int:
+    async def fence(
+        self, node: str, after: int, life: int, author: str, for_good: bool = False
+    ) -> int:
         """Put a stop behind the last message of a node's stream; its number, 0 if another one came
-        first. `author`: the estate of this node.
+        first. `author`: the estate of this node; `for_good`: that one was removed.
         """
         client = self._there()
-        piece = Piece(life, 1, FENCE, 0, False, author.encode())
+        piece = Piece(life, 1, FENCE, FOR_GOOD * for_good, False, author.encode())
         headers = {HEADER: piece.head(), AFTER: str(after)}
         subject = f"{self.settings.group}.log.{node}"
         answer = await client.request(subject, piece.data, timeout=READ_SECONDS, headers=headers)

@@ -36,6 +36,7 @@ from hubbub.cluster.outposts import Outposts
 from hubbub.cluster.relays import Relays
 from hubbub.cluster.report import report, trouble
 from hubbub.cluster.retained import Stamps
+from hubbub.cluster.roster import Roster
 from hubbub.cluster.taking import STAYS
 from hubbub.core.broker import Broker
 from hubbub.core.hooks import Hooks
@@ -70,6 +71,7 @@ class Membership(Hooks):
     who has what was here. `unknown`: what it is to hear before anything is due here (`wills`);
     `left`: clients that are gone from any node, and when they had come there; `lost`: those of here
     of which it is not known whether they are at another one.
+    `born`: since when its directory is that of this node (microseconds since 1970).
     `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last;
     `awake`: when it was last seen to be (`Clock.elapsed`), `stood` is called where it was not for
     long.
@@ -89,7 +91,7 @@ class Membership(Hooks):
         self.engine = engine
         self.name = engine.name
         self.version = version
-        self.boot = broker.clock.stamp()
+        self.boot = self.born = broker.clock.stamp()
         self.nodes: dict[str, Node] = {}
         self.estates: dict[str, Estate] = {}
         self.keep = keep
@@ -129,6 +131,7 @@ class Membership(Hooks):
         self.hearing = Hearing(self)
         self.hear = self.hearing.hear
         self.groups: dict[str, Crossing] = {}
+        self.roster = Roster(self)
         self.directory = Directory(self, broker, keep)
         self.outposts = Outposts(self)
         self.relays = broker.homes = Relays(self, self.directory)
@@ -145,6 +148,7 @@ class Membership(Hooks):
         self.holdings.look()
         self.inherited = heritage.known(self.broker.state)
         self.stamps.begin()
+        self.roster.begin()
         own = self.estates.get(self.holdings.own)
         if own is not None:  # this hub had another name
             log.warning("what was kept for node %r is dropped: that is this one now", self.name)
@@ -274,16 +278,16 @@ class Membership(Hooks):
 
     def beat(self) -> None:
         """Tell everybody that this node is there."""
-        beat = frames.piece(self._here())
+        beat = frames.piece(self.says())
         self.engine.send("", [frames.frame(self.name, self.boot, 0, 0, beat)])
         for node in self.nodes.values():
             node.link.write(beat)
             node.ask_again()
 
-    def _here(self) -> frames.Beat:
+    def says(self) -> frames.Beat:
         stamp, stopped = self.broker.clock.stamp(), self.broker.state.taken.get(estates.STOPPED, 0)
         waits = heritage.waits(self)
-        return frames.Beat(self.version, stamp, self.place, stopped, waits, self.busy)
+        return frames.Beat(self.version, stamp, self.place, stopped, waits, self.busy, self.born)
 
     # Who is there
 
@@ -293,9 +297,10 @@ class Membership(Hooks):
         node = Node(self, frame.node, estate, frame.boot, self._life, beat.stopped)
         self.nodes[frame.node] = node
         log.info("node %r is there", frame.node)
-        node.tell(self._here())
+        node.tell(self.says())
         whole.tell(self, node)
         node.ask()
+        self.roster.came(node, beat.born)
         self.stopped.pop(frame.node, None)
         if estate.holder is None:  # else that has it, and this node does not know yet
             estate.held_by(node, 0)
@@ -358,6 +363,7 @@ class Membership(Hooks):
         """It is gone: its filters, and each of its clients once."""
         log.warning("node %r is gone, and its %d clients: %s", node.name, len(node.clients), why)
         del self.nodes[node.name]
+        self.roster.went(node)
         self.relays.torn(node, f"node {node.name!r} is gone", told=False)
         for estate in node.estates():
             self._away(estate)
@@ -372,6 +378,8 @@ class Membership(Hooks):
         """Nobody is known any more who holds it."""
         observers = self.broker.observers
         self.directory.away(estate.client)
+        if estate.holder is not None:
+            self.directory.last[estate.client] = estate.holder.name
         estate.away()
         for name in [name for name, by in observers.names.items() if estate in by]:
             observers.unobserve(estate, name)
@@ -684,4 +692,6 @@ _TAKES: Final[dict[type, Callable[[Membership, Node, Any], Iterator[None] | None
     frames.Question: lambda here, node, one: here.questioned(node.name, one),
     frames.Answer: lambda here, node, one: here.answered(node.name, one),
     frames.Permits: lambda here, node, one: here.permitted(node.name, one),
+    frames.Removed: lambda here, node, one: here.roster.hears(node, one),
+    frames.Remains: lambda here, node, one: here.roster.remains(node, one),
 }

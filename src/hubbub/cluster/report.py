@@ -46,14 +46,31 @@ def report(membership: Membership) -> dict[str, Any]:
             }
             for node in here
         ],
-        "away": [
-            {"name": estate.client, "waiting": estate.unacknowledged()}
-            for estate in estates
-            if estate.holder is None
-        ],
+        "away": _away(membership),
         "clocks": [
             {"name": name, "ahead_seconds": round(apart, 3)}
             for name, apart in sorted(membership.hearing.apart.items())
             if membership.hearing.lives(name)
         ],
     }
+
+
+def _away(membership: Membership) -> list[dict[str, Any]]:
+    """Nodes that are not there, and what nobody has of one that is. `since`: microseconds since
+    1970, 0 = nobody knows; `heir`: who has what it had, or had it last; `waiting`: messages for
+    what was there last.
+    """
+    directory, roster, waiting = membership.directory, membership.roster, dict[str, int]()
+    since = dict(roster.away)
+    for estate in membership.estates.values():
+        if estate.holder is None:
+            name = directory.holder(estate.client)
+            waiting[name] = waiting.get(name, 0) + estate.unacknowledged()
+            since.setdefault(name, directory.away_since(estate.client))
+    return [
+        {
+            "name": name, "up": False, "since": at, "waiting": waiting.get(name, 0),
+            "heir": ", ".join(roster.heirs(name)),
+        }
+        for name, at in since.items()
+    ]  # fmt: skip

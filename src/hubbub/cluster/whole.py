@@ -72,6 +72,7 @@ def tell(membership: Membership, node: Node, answers: int = 0) -> None:
     size = sum(map(len, pieces))
     node.told_until = membership.broker.clock.now() + size // MIB * MIB / SECOND_BYTES
     heritage.tell(membership, node)  # behind what is here of those whose heir it is
+    membership.roster.tell(node)
     permits = membership.permits()
     if permits is not None:
         node.tell(permits)

@@ -20,6 +20,7 @@ from hubbub.cluster.copies import FENCE, Copies, Found, landed
 from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.monitor import UNKNOWN, Monitor, Verdict, verdict
+from hubbub.cluster.roster import removed
 from hubbub.cluster.stops import Numbered, author_of
 from hubbub.config.settings import Settings
 from hubbub.core.limits import (
@@ -178,7 +179,10 @@ class Copying:
                     break
                 found = await self._newest()
                 self.lived = self.lived or found.last is not None
-                if found.last is not None and found.last.kind == FENCE:
+                if found.last is not None and found.last.for_good:
+                    if not await self._begins_anew(found):
+                        break
+                elif found.last is not None and found.last.kind == FENCE:
                     if found.place > self._gave_up:
                         self._give_up(found)
                     await self._landed()
@@ -257,6 +261,25 @@ class Copying:
         await self.stream.fence(name, found.at, life, author)
         return await self.stream.last(self.stream.name)  # or another node was first
 
+    async def _begins_anew(self, found: Found) -> bool:
+        """This node was removed by hand. A directory that is one of this name since then, empty or
+        a backup that was put back, is another node's: it has an estate of its own, and what it says
+        from before the stop is its own, too.
+        """
+        assert found.last is not None
+        name, at = self.membership.name, found.place
+        if at <= self._stopped():
+            return True
+        if self.membership.born <= found.last.life:
+            self.membership.hearing.take_no_part(removed(name))
+            return False
+        log.warning("node %r was removed, and begins anew with what its journal says", name)
+        self.broker.change(estates.taken_row(estates.STOPPED, at))
+        heritage.note(self.membership, name, at)
+        self.membership.holdings.look()
+        await self._landed()
+        return True
+
     async def _landed(self) -> None:
         """What this node let go of is on its disk before anything hides the stop that says so."""
         upto = self.broker.log.position
@@ -286,7 +309,9 @@ class Copying:
         That one is not heard by this node, or it would not have begun; what it has acknowledged, if
         it came so far, is taken over.
         """
-        if found.last is not None and found.last.kind == FENCE:
+        if found.last is not None and found.last.for_good:
+            self.copies.hold(self.journal.durable)
+        elif found.last is not None and found.last.kind == FENCE:
             self._give_up(found)
             self._looked()
         else:
@@ -318,14 +343,14 @@ class Copying:
         """What was this node's is its heir's. What is left begins anew behind the fence; before it
         nothing goes until the heir says that it has it.
         """
-        author = author_of(found.last) if found.last is not None else ""
-        if estates.began_by(author) != self.membership.name:
+        author = estates.began_by(author_of(found.last)) if found.last is not None else ""
+        if author != self.membership.name:
             log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
         self._gave_up = found.place
         self._wait_for_heir(found.place)
         heritage.discard_promises(self.broker, self.membership)
-        heritage.let_go(self.broker, self.membership, self.protocols, found.place)
+        heritage.let_go(self.broker, self.membership, self.protocols, found.place, author)
 
     def _wait_for_heir(self, at: int) -> None:
         self.fenced_at = at
@@ -351,7 +376,11 @@ class Copying:
         at, self._doubted = self._doubted, 0
         self._gave_up = at
         self._wait_for_heir(at)
-        log.error("another node has what this journal says: it is of before message %d", at)
+        log.error(
+            "another node has what this journal says: it is of before message %d. To go on with a "
+            "backup all the same: stop this hub, `hubbub end node %s` at another one, restore the "
+            "backup once more (docs/guide/backup.md)", at, self.membership.name,
+        )  # fmt: skip
         heritage.discard_promises(self.broker, self.membership)
         heritage.let_go(self.broker, self.membership, self.protocols, at)
 

@@ -42,7 +42,7 @@ from hubbub.core.limits import (
 from hubbub.core.session import Revival
 from hubbub.core.state import State
 from hubbub.core.turns import Stint
-from hubbub.errors import JournalError
+from hubbub.errors import HubbubError, JournalError
 from hubbub.journal.copied import Copy
 from hubbub.runtime.copying import Copying
 from hubbub.runtime.folding import copy_of
@@ -175,6 +175,7 @@ class Heirs:
             if here.waits(name) or not here.met(name):
                 found = await self.stream.last(self.stream.stream_of(name))
                 last = found.last
+                self._note_for_good(name, found)
                 stopped = last is not None and last.kind == FENCE
                 if last is None or (stopped and found.place <= self._answered(name)):
                     continue
@@ -211,6 +212,40 @@ class Heirs:
             self._recalled[name] = found.at
         return is_away()
 
+    # Removed by hand
+
+    async def has_stream(self, name: str) -> bool:
+        return name in await self._others()
+
+    async def is_taken_over(self, name: str) -> bool:
+        """Whether nobody has to take over anything of its copy."""
+        if not await self.has_stream(name):
+            return True
+        found = await self.stream.last(self.stream.stream_of(name))
+        self._note_for_good(name, found)
+        stopped = found.last is not None and found.last.kind == FENCE
+        return found.last is None or (stopped and found.place <= self._answered(name))
+
+    async def stop_for_good(self, name: str) -> None:
+        """Put the last stop into its stream. What was before it is nobody's to take over any more,
+        and goes.
+        """
+        if not await self.has_stream(name):
+            return
+        found = await self.stream.last(self.stream.stream_of(name))
+        if found.last is None or not found.last.for_good:
+            estate, life = self.membership.holdings.own, found.following(self.broker.clock.stamp())
+            if not await self.stream.fence(name, found.at, life, estate, for_good=True):
+                raise HubbubError(f"the copy of node {name!r} was written to just now: once more")
+            found = await self.stream.last(self.stream.stream_of(name))
+        self._note_for_good(name, found)
+        self.stream.purge(found.place, name)
+
+    def _note_for_good(self, name: str, found: Found) -> None:
+        """A stop that was put by hand is answered, whoever looks at it."""
+        if found.last is not None and found.last.for_good:
+            heritage.note(self.membership, name, found.place)
+
     async def _look_at(self, name: str) -> None:
         if at := self.membership.waits(name):
             await self._answer(name, at)
@@ -233,6 +268,7 @@ class Heirs:
         if found.last is None:
             return
         at = found.place
+        self._note_for_good(name, found)
         if found.last.kind != FENCE:
             # One that was back, and whose heir is not known: first what was before that.
             at = await self._unanswered(name, found.at)

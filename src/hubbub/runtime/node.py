@@ -23,6 +23,7 @@ from hubbub.auth.gate import Gates
 from hubbub.build import is_compiled, made
 from hubbub.cluster.engine import Engine
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.roster import Rest
 from hubbub.config import exposed
 from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
@@ -43,7 +44,7 @@ from hubbub.core.system import System
 from hubbub.errors import SettingError
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
-from hubbub.runtime import cluster, descriptors, status
+from hubbub.runtime import cluster, descriptors, directory, removal, status
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.backpressure import Backpressure
@@ -173,6 +174,8 @@ class Node:
                 await cluster.join(
                     self.membership, self.schedule, self.pressure.crowded, self.beside
                 )
+                if self.journal is not None and self.settings.cluster.url:
+                    directory.note(self.journal.directory.path, self.membership)
                 if self.copying is not None:
                     self.heirs = Heirs(self.membership, self.copying, self.protocols, self.schedule)
                     await self.heirs.begin()
@@ -296,6 +299,8 @@ class Node:
         self.protocols = registry.load(broker)
         self.membership = cluster.member(broker, settings, self.engine, VERSION)
         if self.membership is not None:
+            if journal is not None and settings.cluster.url:
+                directory.look(journal.directory.path, self.membership)
             if control is not None:
                 control.share(self.membership)
             relays = self.membership.relays
@@ -588,6 +593,14 @@ class Node:
         else:
             log.warning("the disk has room again: everything is taken")
         self.broker.keep_room(reason)
+
+    async def remove_node(self, name: str, force: bool) -> removal.Refusal | Rest:
+        """Another node of the cluster, for good."""
+        if self.membership is None:
+            return removal.Refusal(removal.MISSING, "this hub is no node of a cluster")
+        unable = self.copying is None or self.copying.stream.unable
+        heirs = None if unable else self.heirs
+        return await removal.remove(self.membership, heirs, self.schedule, name, force)
 
     # What it says about itself
 

@@ -5,6 +5,7 @@
     DELETE /api/v1/queue?name=NAME                    the queue is gone, with all that it holds
     DELETE /api/v1/retained?topic=NAME                nothing is retained there any more
     DELETE /api/v1/delayed?seq=NUMBER                 that message will not be published
+    DELETE /api/v1/nodes?name=NAME&force=1            that node of the cluster is removed for good
 
 Each asks for its right by itself, and is a line of the log and a row of the journal (`managed`).
 Who is ended may come again: to keep somebody out is the affair of the rules. Of several processes
@@ -13,6 +14,7 @@ the one that has the thing does it (`together`). Called by `web.app`.
 
 from __future__ import annotations
 
+import logging
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -22,12 +24,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hubbub.cluster.roster import Rest
 from hubbub.core.message import Message
 from hubbub.core.rights import DESTROY, MANAGE
 from hubbub.core.session import Revival, Session
 from hubbub.core.topics import OWN, QUEUE
+from hubbub.runtime.removal import Refusal
 from hubbub.schema import name_shown
-from hubbub.web.guarded import ADMISSION, CLIENTS, DELAYED, SESSIONS, refused, session_of
+from hubbub.web.guarded import ADMISSION, CLIENTS, DELAYED, NODES, SESSIONS, refused, session_of
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside
 from hubbub.web.query import asked
@@ -36,12 +40,15 @@ from hubbub.web.together import Together
 OF_OTHERS: Final = "$SYS/#"  # who may manage the hub may end those who are there
 TOLD: Final = "ended by hand"
 
+log = logging.getLogger("hubbub")
+
 
 class Host(Inside, typing.Protocol):
     """What ending needs of the hub's node."""
 
     @property
     def protocols(self) -> Sequence[Revival]: ...
+    async def remove_node(self, name: str, force: bool) -> Refusal | Rest: ...
 
 
 class Ending:
@@ -65,6 +72,7 @@ class Ending:
             Route(CLIENTS, self.client, methods=["DELETE"]),
             Route(SESSIONS, self.session, methods=["DELETE"]),
             Route(DELAYED, self.delayed, methods=["DELETE"]),
+            Route(NODES, self.node, methods=["DELETE"]),
         ]
 
     async def client(self, request: Request) -> Response:
@@ -155,6 +163,24 @@ class Ending:
         if not self._hub.broker.delays.cancel(seq):
             return None
         return await self._done(asks, "cancel", f"message {seq}", {"cancelled": str(seq)})
+
+    async def node(self, request: Request) -> Response:
+        """Another node, that is away and is not to come back, with all that nobody has of it. Any
+        node can do it: all are told.
+        """
+        given, broker = asked(request), self._hub.broker
+        asks, name = session_of(request.scope[ADMISSION]), given.get("name", "")
+        if not broker.may(asks, MANAGE, OF_OTHERS):
+            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        try:
+            done = await self._hub.remove_node(name, given.get("force", "0") not in ("", "0"))
+        except Exception as error:  # servers of copies that do not answer: of many kinds
+            log.warning("node %r was not removed: %s", name, error or type(error).__name__)
+            return refused(503, f"the copies cannot be looked at: {error or type(error).__name__}")
+        if isinstance(done, Refusal):
+            return refused(done.kind, done.text)
+        counts = {word: str(count) for word, count in done._asdict().items()}
+        return JSONResponse(await self._done(asks, "end node", name, {"removed": name, **counts}))
 
     async def _done(
         self, asks: Session, verb: str, name: str, said: dict[str, str]

@@ -58,8 +58,9 @@ QUEUE: Final = "/api/v1/queue"
 CLIENTS: Final = "/api/v1/clients"
 SESSIONS: Final = "/api/v1/sessions"
 DELAYED: Final = "/api/v1/delayed"
+NODES: Final = "/api/v1/nodes"
 BY_NAME: Final = (
-    PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, SESSIONS, DELAYED, HISTORY,
+    PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, SESSIONS, DELAYED, NODES, HISTORY,
 )  # fmt: skip
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"

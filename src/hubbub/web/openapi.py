@@ -129,6 +129,14 @@ OPERATIONS: Final[dict[str, Operation]] = {
         "Cancel a delayed message", (Parameter("seq", _SEQ, "its row, as `ls` says", True),),
         refuses=(404,),
     ),
+    "DELETE /api/v1/nodes": Operation(
+        "Remove a node of the cluster that is away, for good",
+        (
+            Parameter("name", _NAME, "the node", True),
+            Parameter("force", _number(1), "1: also with what nobody has taken over"),
+        ),
+        refuses=(404, 409, 503),
+    ),
     "DELETE /api/v1/queue/messages": Operation("Empty a queue", (_A_QUEUE,), refuses=(404,)),
     "GET /api/v1/journal": Operation(
         "Which rows there are; with `from` or `to` these rows as frames",

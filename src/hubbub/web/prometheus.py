@@ -7,7 +7,7 @@ what it says. Lists become one sample an item. The application calls `page`; not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -30,7 +30,8 @@ HISTOGRAM: Final = "histogram"
 
 
 class Family(NamedTuple):
-    """`path`: keys of the status, a `.` apart. `label`: the key that names an item of a list,
+    """`path`: keys of the status, a `.` apart; of several lists, with a blank between, the first
+    that names an item counts. `label`: the key that names an item of a list,
     or what names the numbers of a table; `value`: the key of its number.
     """
 
@@ -71,7 +72,10 @@ FAMILIES: Final = (
     Family("queue_consumers", GAUGE, "queues", "Who takes from a queue now.", "name", "takers"),
     Family("bridge_up", GAUGE, "bridges", "Whether a bridge is connected.", "name", "up"),
     Family("cluster_up", GAUGE, "cluster.up", "1 while NATS is reached, 0 while it is not."),
-    Family("cluster_node", GAUGE, "cluster.nodes", "1 for a node that is there.", "name", "up"),
+    Family(
+        "cluster_node", GAUGE, "cluster.nodes cluster.away",
+        "1 for a node that is there, 0 for one that is away.", "name", "up",
+    ),
     Family(
         "cluster_clock_ahead_seconds", GAUGE, "cluster.clocks",
         "How far a node's clock is ahead of this one's; from 60 on, either way, it is shut out.",
@@ -134,11 +138,24 @@ class _Status(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for family in FAMILIES:
-            value: Any = self._status
-            for key in family.path.split("."):
-                value = value.get(key) if isinstance(value, dict) else None
+            found = [self._found(path) for path in family.path.split()]
+            value = found[0] if len(found) == 1 else _joined(family, found)
             if value is not None:
                 yield _metric(family, value)
+
+    def _found(self, path: str) -> Any:
+        value: Any = self._status
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+
+def _joined(family: Family, lists: list[list[dict[str, Any]] | None]) -> list[dict[str, Any]]:
+    """A label must not come twice."""
+    items: dict[str, dict[str, Any]] = {}
+    for item in chain.from_iterable(one or () for one in lists):
+        items.setdefault(item[family.label], item)
+    return list(items.values())
 
 
 def _metric(family: Family, value: Any) -> Metric:

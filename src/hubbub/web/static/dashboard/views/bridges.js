@@ -1,7 +1,7 @@
 // Bridges to other brokers, and the other nodes of the cluster where there is one.
 
 import { get } from "../api.js";
-import { el, number, panel, say } from "../show.js";
+import { clock, el, number, panel, say } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 export class Bridges {
@@ -15,7 +15,7 @@ export class Bridges {
     });
     this.nodes = new Table({
       label: "Nodes", nothing: "No other node is there.", key: (row) => row.name, columns: [
-        ["Node", (row) => row.name], ["State", (row) => (row.up ? "up" : "away")],
+        ["Node", (row) => row.name], ["State", state],
         ["Clients", (row) => number(row.clients), "number"], ["Filters", (row) => number(row.filters), "number"],
         ["Waiting", (row) => number(row.waiting), "number"], ["Version", (row) => row.version ?? ""],
       ],
@@ -40,6 +40,13 @@ export class Bridges {
     this.table.update(bridges);
     this.pages.said(bridges.length, count, processes);
   }
+}
+
+/** Whether a node is there; of one that is not since when, and who has what it had. */
+function state(row) {
+  if (row.up) return "up";
+  const since = row.since ? ` since ${clock(row.since)}` : "";
+  return `away${since}${row.heir ? `; ${row.heir} has what it had` : ""}`;
 }
 
 /** Where its log is beside its own disk, and what that is good for. */
