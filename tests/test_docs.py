@@ -106,6 +106,7 @@ def test_the_quick_start_works_as_typed(start_hub: StartHub, tmp_path: Path) -> 
 @pytest.mark.interop
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.timeout(300)  # starts of Spark, on a machine that may be busy
 def test_the_quick_start_with_spark_works_as_typed(
     quick_java: None, start_hub: StartHub, tmp_path: Path
 ) -> None:

@@ -224,5 +224,11 @@ def planner_of(process: int) -> int:
     """The Python that plans the newest stream."""
     tasks = Path(f"/proc/{java_of(process)}/task").glob("*/children")
     children = [int(one) for task in tasks for one in task.read_text().split()]
-    runner = b"python_streaming_source_runner"
-    return max(one for one in children if runner in Path(f"/proc/{one}/cmdline").read_bytes())
+    return max(one for one in children if b"python_streaming_source_runner" in _command(one))
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # a worker of Spark that has ended since
+        return b""
