@@ -87,6 +87,22 @@ def test_of_a_client_at_two_nodes_the_later_connection_stays(world: World, first
     assert not old.number and new.number
 
 
+def test_who_comes_again_under_its_number_is_on_another_connection(world: World) -> None:
+    """Also where that it was gone, and there again, was lost on the way, and all is told anew."""
+    number = world.client("a", "dev").number
+    world.carry()
+    world.cut.add("a")
+    world.clock.seconds += 0.001
+    second = world.client("b", "dev")  # of which a does not hear
+    world.clock.seconds += 0.001
+    third = world.client("a", "dev")
+    assert third.number == number
+    world.carry()
+    world.cut.clear()
+    world.wait(3)
+    assert second.taken and not third.taken
+
+
 def test_at_the_same_moment_the_greater_name_of_the_node_stays(world: World) -> None:
     left, right = world.client("a", "dev"), world.client("b", "dev")
     world.carry()

@@ -160,7 +160,9 @@ class World:
         broker = self.members[name].broker
         session = Reader(broker, client)
         opening = Opening(Gate(broker.open), "127.0.0.1")
-        broker.connect(session, Admission("p", client, "", broker.open, opening))
+        admission = Admission("p", client, "", broker.open, opening)
+        broker.take_over(admission)
+        broker.connect(session, admission)
         return session
 
     def publish(self, sender: Reader, topic: str, payload: bytes, retain: bool = False) -> None:

@@ -579,13 +579,17 @@ class DueWorld(ClusterWorld):
 
     def _clients_of(self, node: Node) -> set[str]:
         """But for one of which what it said in an earlier life was held on its way, and for who was
-        lost there since.
+        lost there since. Who comes back there has the same number, on another connection.
         """
         hub = self.hubs.get(node.name)
         alive = hub is not None and hub.here.boot == node.boot
         if hub is None or not alive:
             return set()
-        return {one.client for at, one in node.clients.items() if at in hub.broker.clients}
+        here = hub.broker.clients
+        return {
+            one.client for at, one in node.clients.items()
+            if at in here and here[at].came == one.came
+        }  # fmt: skip
 
     # The end
 

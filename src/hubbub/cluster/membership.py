@@ -544,7 +544,7 @@ class Membership(Hooks):
         """A client is at that node; the same one here, if it came before, is taken over."""
         client = name_from_wire(wire)
         known = node.clients.get(number)
-        if known is not None and (known.protocol, known.client) == (protocol, client):
+        if known is not None and known.is_same(protocol, client, since):
             return
         if known is not None:
             self.gone(node, number)
@@ -553,7 +553,7 @@ class Membership(Hooks):
             return
         if number in self.broker.state.topics.names:
             self.hearing.warn("number", f"the number {number} of {client!r} is a topic's here")
-        phantom = Phantom(protocol, client, self.rights, number, node.name)
+        phantom = Phantom(protocol, client, self.rights, number, node.name, since)
         phantom.direct = node.estate.direct
         node.clients[number] = self.broker.phantoms[number] = phantom
         if since:

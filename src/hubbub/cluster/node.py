@@ -46,12 +46,18 @@ class Phantom(Session):
     """A client of another node, or the hub there: as a sender, and to be written to."""
 
     def __init__(
-        self, protocol: str, client: str, rights: Rights, number: int, node: str = ""
-    ) -> None:
+        self, protocol: str, client: str, rights: Rights, number: int, node: str = "",
+        since: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(protocol, client, rights)
         self.far = True
+        self.came = since
         self.node = node
         self.number = number
+
+    def is_same(self, protocol: str, client: str, since: int) -> bool:
+        """Who comes again has the same number: that it was gone may be lost on the way."""
+        return (self.protocol, self.client, self.came) == (protocol, client, since)
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         raise AssertionError("what is for a phantom goes to its node")
