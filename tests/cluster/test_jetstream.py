@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +22,14 @@ import pytest
 
 from hubbub import connect
 from hubbub.cluster.copies import LOG, STATE, Piece
-from hubbub.cluster.jetstream import JetStream, stream_of, version_of
+from hubbub.cluster.jetstream import OLDEST, JetStream, stream_of, version_of
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.errors import HubbubError
 from hubbub.journal.copied import Copy, folded
-from tests.cluster.quorum import Quorum, has_program
+from tests.cluster.quorum import Quorum, has_program, program
 from tests.process import RunningHub, StartHub
 
+DEBIAN = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
 PATIENCE = 40.0
 pytestmark = [
     pytest.mark.interop,
@@ -263,10 +267,88 @@ async def test_who_had_copies_serves_live_traffic_only_until_it_can_ask(
     assert "a quorum of the NATS servers answers again" not in log, "none was lost"
 
 
-async def test_an_old_server_gives_no_copies_and_it_is_said(start_hub: StartHub) -> None:
-    assert version_of("v2.9.10") < (2, 10, 23) <= version_of("<nats server v2.10.27>")
+def test_names_and_versions() -> None:
+    assert version_of("v2.9.10") < OLDEST <= version_of("<nats server v2.10.27>")
     settings = Settings(url=("nats://127.0.0.1:1",), name="a", group="g")
     assert json.dumps(JetStream(settings).name) == '"hubbub_g_a"'
+
+
+class Without(Quorum):
+    """One server that can have no copies, by another program or by what its file says."""
+
+    def __init__(self, root: Path, called: str, extra: str, *options: str) -> None:
+        self.command = [called, *options]
+        super().__init__(root, 1, extra)
+
+    def start(self, number: int) -> None:
+        file = self.root / "nats.conf"
+        file.write_text(self.extra[number])
+        place = ["-a", "127.0.0.1", "-p", str(self.ports[number])]
+        self.processes[number] = subprocess.Popen(
+            [*self.command, "-c", str(file), *place],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+def unable(root: Path, how: str) -> Without:
+    if how == "old":
+        if DEBIAN is None:
+            pytest.skip("no nats-server (apt install nats-server)")
+        said = subprocess.run([DEBIAN, "-v"], capture_output=True, text=True, check=True).stdout
+        if version_of(said) >= OLDEST:
+            pytest.skip(f"{said.strip()} is not old")
+        return Without(root, DEBIAN, "", "-js", "-sd", str(root / "store"))
+    if how == "none":
+        return Without(root, program(), "")
+    user = "{ user: plant, password: right }"
+    extra = f"accounts {{ PLANT: {{ users: [ {user} ] }} }}\nno_auth_user: plant\n"
+    return Without(root, program(), extra, "-js", "-sd", str(root / "store"))
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("old", r"NATS 2\.\d+\.\d+ is too old for copies: 2.10.23 or later"),
+        ("none", "the NATS servers have no JetStream"),
+        ("not for the account", "the NATS servers have no JetStream for this account"),
+    ],
+)
+async def test_servers_that_can_have_no_copies_are_named_and_all_is_as_without(
+    start_hub: StartHub, tmp_path: Path, how: str, why: str
+) -> None:
+    server = unable(tmp_path, how)
+    try:
+        server.wait()
+        hubs = Hubs(start_hub, tmp_path, server)
+        hub = await asyncio.to_thread(hubs.hub, "a")
+        await asyncio.to_thread(hubs.until, hub, lambda copies: re.match(why, copies["trouble"]))
+        found = hubs.copies(hub)
+        assert (found["mode"], found["servers"], found["ready"]) == ("live", 0, False)
+        other = await asyncio.to_thread(hubs.hub, "b", "--set", "cluster.copies=0")
+        await subscribed(hub)
+        async with connect(other.url("mqtt"), client_id="w") as writer:
+            async with connect(hub.url("mqtt"), client_id="r") as reader:
+                await reader.subscribe("live")
+                await live(writer, reader)
+            await writer.publish("kept/x", b"kept", qos=1)
+        async with connect(hub.url("mqtt"), client_id="away", clean=False) as client:
+            async with asyncio.timeout(PATIENCE):
+                assert (await anext(aiter(client.messages()))).payload == b"kept"
+    finally:
+        server.end()
+    log = (tmp_path / "a" / "hub.log").read_text()
+    assert re.search(f"W hubbub.cluster: copies: {why}.*; this node's disk alone keeps", log), log
+
+
+async def live(writer: Any, reader: Any) -> None:
+    """What one says reaches the other, from some moment on."""
+    messages = aiter(reader.messages())
+    arrives = asyncio.ensure_future(anext(messages))
+    async with asyncio.timeout(PATIENCE):
+        while not arrives.done():
+            await writer.publish("live", b"now")
+            await asyncio.wait([arrives], timeout=0.1)
+    assert arrives.result().payload == b"now"
 
 
 async def test_numbers_of_a_stream_that_is_made_anew_go_on(hubs: Hubs, quorum: Quorum) -> None:

@@ -176,8 +176,8 @@ class JetStream:
         from nats.errors import NoRespondersError
 
         if version_of(self.server) < OLDEST:
-            wanted = ".".join(map(str, OLDEST))
-            return f"NATS {self.server} is too old for copies: {wanted} or later"
+            said, wanted = (".".join(map(str, one)) for one in (version_of(self.server), OLDEST))
+            return f"NATS {said} is too old for copies: {wanted} or later"
         try:
             await self._ask("INFO", {})
         except NoRespondersError:
