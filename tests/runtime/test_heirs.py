@@ -292,6 +292,26 @@ def test_who_is_shut_out_is_not_dead(how: str) -> None:
     assert heirs._is_dead("b")
 
 
+@pytest.mark.parametrize("how", ["silence", "in order"])
+def test_who_stopped_in_order_has_time_to_come_back(how: str) -> None:
+    """A restart is shorter than that; who fell silent was killed."""
+    world = World(names=("a", "b"))
+    world.meet()
+    heirs = Heirs(world.members["a"], COPYING, [], lambda: None)
+    assert not heirs._is_dead("b")
+    if how == "in order":
+        world.members["b"].goodbye()
+        world.carry()
+    world.cut.add("b")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    assert not heirs.membership.hearing.lives("b") and not heirs._is_dead("b")
+    least = CLUSTER_RETURN_SECONDS if how == "in order" else CLUSTER_HEIR_SECONDS
+    world.clock.seconds += least - 0.5
+    assert not heirs._is_dead("b")
+    world.clock.seconds += 0.5
+    assert heirs._is_dead("b")
+
+
 def test_one_node_answers_for_a_stop_whoever_is_back() -> None:
     """Node b stopped a, died, was stopped by c at 2000 and adopted by it; and all are back."""
     stop = Stop(1000, "b")
