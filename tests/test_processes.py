@@ -30,7 +30,7 @@ from hubbub import connect
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
 from hubbub.journal import segments
-from hubbub.processes import Child, share_of
+from hubbub.processes import STARTS, Child, share_of
 from hubbub.spark import options
 from hubbub.web.together import shares
 from tests.clients import PATIENCE, Mqtt, mqtt
@@ -348,6 +348,35 @@ def test_a_process_that_hangs_does_not_keep_the_hub_from_stopping(tmp_path: Path
             os.kill(hangs, signal.SIGKILL)
             hub.stop(signal.SIGKILL)
     assert "process 2 has not stopped for 2 s: it hangs, and is killed" in log_of(hub)
+
+
+@pytest.mark.interop
+async def test_five_failed_starts_in_a_row_end_all(start_hub: StartHub) -> None:
+    """One that serves again between them begins a new row."""
+    hub = start_hub(*TWO)
+    file = hub.data / "2" / "format"
+    good = file.read_text()
+
+    async def fails(count: int) -> None:
+        file.write_text("hubbub journal 99\n")
+        os.kill(processes(hub)[2], signal.SIGKILL)
+        await until(lambda: failures() >= count)
+
+    def failures() -> int:
+        return log_of(hub).count("process 2 ended with code 2; it is started again")
+
+    await fails(1)
+    file.write_text(good)
+    async with asyncio.timeout(3 * PATIENCE):
+        while (await asyncio.to_thread(status, hub))["process"] != "2 of 2":
+            await asyncio.sleep(0.05)
+    before = failures()
+    assert hub.process.poll() is None and before < STARTS
+    await fails(before + STARTS - 1)
+    assert await asyncio.to_thread(hub.process.wait, 3 * PATIENCE) == 2
+    assert failures() == before + STARTS - 1
+    assert "process 2 ended with code 2 before it served: all end" in log_of(hub)
+    assert log_of(hub).count("hubbub journal 99") == before + STARTS
 
 
 _APP = """
