@@ -5,7 +5,10 @@ that grows; and mended without another start.
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
+import os
 import re
 import signal
 import time
@@ -14,7 +17,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlparse
 
+import nkeys
 import pytest
+from nkeys import PREFIX_BYTE_ACCOUNT as ACCOUNT
+from nkeys import PREFIX_BYTE_OPERATOR as OPERATOR
+from nkeys import PREFIX_BYTE_USER as USER
 
 from hubbub import connect
 from hubbub.cli import doctor
@@ -315,6 +322,87 @@ async def test_credentials_that_cannot_be_used_are_named(
             await until(lambda: f"cluster.credentials {file}" in node.trouble)  # noqa: B023
             assert said in node.trouble
     server.kill()
+
+
+class Authorities:
+    """An operator, an account of its own, and users of that, as `nsc` makes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.operator, self.account = (self._pair(kind) for kind in (OPERATOR, ACCOUNT))
+        boundless = dict.fromkeys(("subs", "data", "payload", "conn", "imports", "exports"), -1)
+        account = self._signed(self.operator, self.account, {"type": "account",
+                               "limits": boundless | {"leaf": -1, "wildcards": True}})  # fmt: skip
+        operator = self._signed(self.operator, self.operator, {"type": "operator"})
+        (folder / "operator.jwt").write_text(operator)
+        self.file = folder / "operator.conf"
+        self.file.write_text(
+            f"operator: {folder}/operator.jwt\nresolver: MEMORY\n"
+            f"resolver_preload: {{ {self._name(self.account)}: {account} }}\n"
+        )
+
+    @staticmethod
+    def _pair(kind: int) -> nkeys.KeyPair:
+        return nkeys.from_seed(bytearray(nkeys.encode_seed(os.urandom(32), kind)))
+
+    @staticmethod
+    def _name(pair: nkeys.KeyPair) -> str:
+        return str(pair.public_key.decode())
+
+    def _signed(self, by: nkeys.KeyPair, whose: nkeys.KeyPair, says: dict[str, object]) -> str:
+        head = {"typ": "JWT", "alg": "ed25519-nkey"}
+        claims = {
+            "jti": "x", "iat": int(time.time()), "iss": self._name(by), "name": str(says["type"]),
+            "sub": self._name(whose), "nats": says | {"version": 2},
+        }  # fmt: skip
+        text = b".".join(_bare(json.dumps(part).encode()) for part in (head, claims))
+        return (text + b"." + _bare(by.sign(text))).decode()
+
+    def user(self, name: str, known: bool = True) -> Path:
+        """The file of one more user; that of somebody else's account if it is not `known`."""
+        pair, by = self._pair(USER), self.account if known else self._pair(ACCOUNT)
+        boundless = dict.fromkeys(("subs", "data", "payload"), -1)
+        said = self._signed(by, pair, {"type": "user", **boundless})
+        file = self.folder / name
+        file.write_text(
+            f"-----BEGIN NATS USER JWT-----\n{said}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{pair.seed.decode()}\n"
+            "------END USER NKEY SEED------\n"
+        )
+        return file
+
+
+def _bare(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+@has_server
+@pytest.mark.interop
+async def test_nodes_come_in_with_files_of_an_account_and_with_one_that_was_renewed(
+    tmp_path: Path,
+) -> None:
+    authorities = Authorities(tmp_path)
+    server = Server("-c", str(authorities.file))
+
+    def settings(name: str, file: Path) -> Cluster:
+        return Cluster(url=(server.url,), name=name, credentials=str(file))
+
+    heard: list[bytes] = []
+    mine, other = authorities.user("a.creds"), authorities.user("b.creds", known=False)
+    try:
+        async with engine(settings("a", mine), heard) as a, engine(settings("b", other)) as b:
+            await until(lambda: a.up)
+            await until(lambda: f"with the credentials of {other}: Authorization" in b.trouble)
+            assert not a.trouble and not b.up
+            authorities.user("b.creds")
+            await until(lambda: b.up)
+            async with asyncio.timeout(PATIENCE):
+                while not heard:
+                    b.send("a", [b"x"])
+                    await asyncio.sleep(0.05)
+            assert not b.trouble
+    finally:
+        server.kill()
 
 
 @has_server
