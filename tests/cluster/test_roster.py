@@ -11,7 +11,7 @@ import pytest
 from hubbub.cluster import frames, heritage
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.roster import MET, REMOVED, Rest
-from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
+from hubbub.core.limits import CLUSTER_BEAT_SECONDS, CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
 from hubbub.errors import SettingError
 from hubbub.runtime import directory, removal
 from tests.cluster.test_heritage import AT, Dying
@@ -228,6 +228,46 @@ def test_removals_are_as_many_as_there_may_be_nodes() -> None:
     assert "n19" not in a.roster.removed and "n20" in a.roster.removed
 
 
+def test_of_two_that_removed_each_other_the_one_that_did_so_first_stays(world: Dying) -> None:
+    world.dies("c")
+    world.cut.add("b")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    a, b = world.member("a"), world.member("b")
+    a.roster.remove("b")
+    world.wait(1)
+    b.roster.remove("a")
+    world.cut.clear()
+    world.wait(3)
+    assert "removed for good" in b.excluded and not a.excluded
+    world.add("b")
+    world.wait(3)
+    assert "b" in a.nodes
+
+
+def test_who_is_removed_is_told_so_once_a_beat_whatever_it_says(
+    world: Dying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that removed each other would answer each other for ever."""
+    a, said = world.member("a"), list[str]()
+    world.dies("b")
+    a.roster.remove("b")
+    world.wait(2)
+    send = world.lines("a").send
+
+    def sends(node: str, data: list[bytes]) -> bool:
+        said.append(node)
+        return send(node, data)
+
+    monkeypatch.setattr(world.lines("a"), "send", sends)
+    beat = frames.piece(frames.Beat("0", world.clock.stamp()))
+    for _ in range(50):
+        a.hear(frames.frame("b", 1, 0, 0, beat))
+    assert said.count("b") == 1
+    world.clock.seconds += CLUSTER_BEAT_SECONDS
+    a.hear(frames.frame("b", 1, 0, 0, beat))
+    assert said.count("b") == 2
+
+
 # By hand
 
 
@@ -241,7 +281,7 @@ async def test_it_is_refused_for_who_is_there_unknown_itself_or_where_nobody_can
 ) -> None:
     for name, kind, why in (
         ("b", removal.REFUSED, "is there: stop it"), ("a", removal.REFUSED, "itself"),
-        ("x", removal.MISSING, "ever"),
+        ("x", removal.MISSING, "never there"),
     ):  # fmt: skip
         done = await remove(world, name, True)
         assert isinstance(done, removal.Refusal) and done.kind == kind and why in done.text
@@ -265,6 +305,22 @@ async def test_it_is_refused_where_something_acknowledged_would_be_lost_anywhere
     assert await remove(world, force=True) == Rest(messages=1)
     world.carry()
     assert world.member("c").status()["kept"] == 0
+
+
+async def test_two_that_are_asked_about_at_once_are_not_mistaken_for_each_other(
+    world: Dying,
+) -> None:
+    world.lasting("b", "bob", "kept")
+    world.add("d")
+    world.meet()
+    world.dies("b")
+    world.dies("d")
+    world.say(world.client("c", "v"), "kept", b"y")  # it waits at c alone, for b
+    done = await asyncio.gather(remove(world, "b"), remove(world, "d"))
+    assert isinstance(done[0], removal.Refusal) and "1 message" in done[0].text
+    assert done[1] == Rest() and not world.member("a").roster.answers
+    again = await remove(world, "d")
+    assert isinstance(again, removal.Refusal) and "removed already" in again.text
 
 
 async def test_who_does_not_say_what_waits_there_may_have_something(

@@ -277,7 +277,7 @@ class Hearing:
             raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
         self._check_clock(frame.node, beats, came.stamp)
-        if membership.roster.is_removed(frame.node, beats):
+        if membership.roster.is_removed(frame.node, frame.records):
             raise frames.Foreign(f"node {frame.node!r} was removed for good")
         for beat in beats:
             membership.stamps.hears(beat.stamp, came.at)

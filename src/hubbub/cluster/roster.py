@@ -19,7 +19,7 @@ from hubbub.cluster import frames
 from hubbub.cluster.estates import began_by, taken_row
 from hubbub.cluster.named import Named
 from hubbub.cluster.retained import UNSAID
-from hubbub.core.limits import CLUSTER_NAMES
+from hubbub.core.limits import CLUSTER_BEAT_SECONDS, CLUSTER_NAMES
 from hubbub.core.queue import PROTOCOL as QUEUE
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ class Rest(NamedTuple):
 
 class Roster:
     """`away`: since when each node is that was met and is not there (microseconds since 1970);
-    `removed`: when others were for good. `answers`: what other nodes said of the one that was asked
-    about last. `_born`: since when the directories of those are that were met in this life.
+    `removed`: when others were for good. `answers`: what other nodes said of each that is asked
+    about now. `_born`: since when the directories of those are that were met in this life;
+    `_told`: when (monotonic seconds) who was removed was told so last.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -58,9 +59,9 @@ class Roster:
         self._broker = membership.broker
         self.away: dict[str, int] = {}
         self.removed: dict[str, int] = {}
-        self.answers: dict[str, Rest] = {}
-        self._asked = ""
+        self.answers: dict[str, dict[str, Rest]] = {}
         self._born = Named[int]()
+        self._told = Named[float]()
 
     def begin(self) -> None:
         """The state is recovered. Who was there then is away until it is met."""
@@ -137,16 +138,19 @@ class Roster:
         known = self._membership.estates
         yield from (known[one] for one in estates if one in known)
 
-    def ask(self, name: str) -> None:
-        """What others know of it; they answer soon, or are of a version that does not."""
-        self._asked, self.answers = name, {}
+    def ask(self, name: str) -> dict[str, Rest]:
+        """What others know of it; they answer soon, or are of a version that does not. Who asks
+        takes it out of `answers` in the end; more may be asked about at once.
+        """
         self._membership.tell_all(frames.Remains(name, True))
+        return self.answers.setdefault(name, {})
 
     def remains(self, node: Node, record: frames.Remains) -> None:
         if record.asks:
             node.tell(frames.Remains(record.node, False, *self.rest(record.node)))
-        elif record.node == self._asked:
-            self.answers[node.name] = Rest(record.sessions, record.queues, record.messages)
+        elif record.node in self.answers:
+            said = Rest(record.sessions, record.queues, record.messages)
+            self.answers[record.node][node.name] = said
 
     # Removed
 
@@ -171,14 +175,36 @@ class Roster:
         elif record.at >= self._membership.born:
             self._membership.hearing.take_no_part(removed(record.node))
 
-    def is_removed(self, name: str, beats: list[frames.Beat]) -> bool:
+    def is_removed(self, name: str, said: list[frames.Record]) -> bool:
         """Whether it says something as the node that it was before that; it is told so."""
-        at, here = self.removed.get(name, 0), self._membership
+        at = self.removed.get(name, 0)
+        beats = [one for one in said if isinstance(one, frames.Beat)]
         if not at or all(beat.born > at for beat in beats):
             return False
-        said = frames.piece(here.says()) + frames.piece(frames.Removed(name, at))
-        here.engine.send(name, [frames.frame(here.name, here.boot, 0, 0, said)])
+        if not self._was_first(name, at, said):
+            self._tell_removed(name, at)
         return True
+
+    def _was_first(self, name: str, at: int, said: list[frames.Record]) -> bool:
+        """Two that were apart may have removed each other: what the one did that was removed before
+        counts for nobody, and the other one is heard.
+        """
+        here = self._membership
+        for one in said:
+            if isinstance(one, frames.Removed) and one.node == here.name:
+                if here.born <= one.at and (one.at, here.name) < (at, name):
+                    here.hearing.take_no_part(removed(here.name))
+                    return True
+        return False
+
+    def _tell_removed(self, name: str, at: int) -> None:
+        """Once a beat: who removed this node, too, answers what it is told."""
+        here, now = self._membership, self._broker.clock.now()
+        if now - self._told.get(name, -CLUSTER_BEAT_SECONDS) < CLUSTER_BEAT_SECONDS:
+            return
+        self._told[name] = now
+        pieces = frames.piece(here.says()) + frames.piece(frames.Removed(name, at))
+        here.engine.send(name, [frames.frame(here.name, here.boot, 0, 0, pieces)])
 
     def _remove(self, record: frames.Removed) -> None:
         name, at, here = record.node, record.at, self._membership

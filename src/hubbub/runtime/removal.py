@@ -40,7 +40,9 @@ async def remove(
     refusal = _is_away(membership, name)
     if refusal is None and not membership.roster.knows(name):
         if heirs is None or not await heirs.has_stream(name):
-            refusal = Refusal(MISSING, f"no node {name[:60]!r} was ever there")
+            removed = name in membership.roster.removed
+            what = "was removed already" if removed else "was never there"
+            refusal = Refusal(MISSING, f"node {name[:60]!r} {what}")
     if refusal is not None:
         return refusal
     rest, silent = await _rest(membership, schedule, name)
@@ -75,14 +77,17 @@ async def _rest(
 ) -> tuple[Rest, list[str]]:
     """As all know it together, and who does not answer."""
     roster, loop = membership.roster, asyncio.get_running_loop()
-    roster.ask(name)
+    answers = roster.ask(name)
     schedule()
     until = loop.time() + ASK_SECONDS
-    while loop.time() < until and membership.nodes.keys() - roster.answers.keys():
-        await asyncio.sleep(LOOK_SECONDS)
-    said = [roster.rest(name), *roster.answers.values()]
+    try:
+        while loop.time() < until and membership.nodes.keys() - answers.keys():
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        roster.answers.pop(name, None)
+    said = [roster.rest(name), *answers.values()]
     sessions, queues = (max(column) for column in list(zip(*said, strict=True))[:2])
-    silent = sorted(membership.nodes.keys() - roster.answers.keys())
+    silent = sorted(membership.nodes.keys() - answers.keys())
     return Rest(sessions, queues, sum(one.messages for one in said)), silent
 
 
