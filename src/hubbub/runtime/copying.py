@@ -220,7 +220,8 @@ class Copying:
             return found._replace(
                 last=await self.stream.message(name, place), strange=found.at - place
             )  # fmt: skip
-        if self._usurped:
+        # A later life than that of a hub that runs is another one's, also behind a stop.
+        if self._usurped or 0 < self._life < found.last.life:
             if not await self._acknowledged(found):
                 return found
         elif self._is_new_enough(found, heads):
