@@ -38,9 +38,9 @@ from setuptools.command.build_ext import build_ext
 # packages whose own module is compiled cannot be found by their path.
 HOT = [
     "schema.py", "core/**/*.py", "wire/**/*.py", "protocols/**/*.py",
-    "journal/buffers.py", "journal/frame.py", "journal/gathered.py", "journal/group.py",
-    "journal/intake.py", "journal/pulse.py", "journal/writer.py", "journal/disk.py",
-    "journal/readback.py",
+    "journal/batch.py", "journal/buffers.py", "journal/frame.py", "journal/gathered.py",
+    "journal/group.py", "journal/intake.py", "journal/pulse.py", "journal/writer.py",
+    "journal/disk.py", "journal/readback.py",
     "runtime/busypoll.py", "runtime/commitdelay.py", "runtime/turn.py",
     "runtime/arrivals.py", "runtime/carrying.py", "runtime/deadlines.py", "runtime/door.py",
     "runtime/strangers.py",

@@ -91,7 +91,7 @@ class Desk:
         self._journal = Journal(
             directory, clock or Clock(), "os", self._durable.put, segment_bytes=segment
         )
-        self._journal.recover(lambda row: None)
+        self._journal.recover(lambda batch: None)
 
     def write(self, rows: Iterable[Row]) -> None:
         journal, waiting, size = self._journal, 0, 0

@@ -122,7 +122,7 @@ def _journal(clock: Clock) -> Journal:
     """In a directory that goes with the process."""
     folder = tempfile.TemporaryDirectory(prefix="hubbub-bench-")
     journal = Journal(Path(folder.name) / "data", clock, "os", lambda seq: None)
-    journal.recover(lambda row: None)
+    journal.recover(lambda batch: None)
     journal.disk.groups = Straight(journal)  # type: ignore[assignment]
     _FOLDERS.append(folder)
     return journal

@@ -40,6 +40,7 @@ from hubbub.config.settings import Listener, Settings
 from hubbub.core.clock import Clock
 from hubbub.core.retained import NameList
 from hubbub.core.state import State, lasting_properties
+from hubbub.journal.batch import Batch
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
@@ -58,11 +59,11 @@ def resident() -> int:
 
 
 @contextmanager
-def journal(folder: Path, apply: Callable[[Row], None] = lambda row: None) -> Iterator[Journal]:
+def journal(folder: Path, fold: Callable[[Batch], None] = lambda batch: None) -> Iterator[Journal]:
     """A journal whose groups are taken in by `take_in`."""
     durable: queue.SimpleQueue[int] = queue.SimpleQueue()
     made = Journal(folder, Clock(), "disk", durable.put)
-    made.recover(apply)
+    made.recover(fold)
     made.take_in = lambda: made.arrived(durable.get(timeout=60))  # type: ignore[attr-defined]
     yield made
     made.close()
@@ -186,7 +187,7 @@ async def _commit_ours(folder: Path, seconds: float = 4.0) -> None:
         made.commit()
 
     made = Journal(folder, Clock(), "disk", lambda seq: _soon(loop, arrived, seq))
-    made.recover(lambda row: None)
+    made.recover(lambda batch: None)
 
     def append(payload: bytes) -> asyncio.Future[None]:
         done = loop.create_future()
@@ -400,7 +401,7 @@ def open_(folder: Path, name: str) -> None:
     state = State()
     gc.disable()  # as the node does
     started, spent = time.perf_counter(), time.process_time()
-    with journal(folder, state.apply):
+    with journal(folder, state.fold):
         seconds = time.perf_counter() - started
         rate = MILLION / (time.process_time() - spent)
         used = resident() - before

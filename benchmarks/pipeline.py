@@ -61,7 +61,7 @@ def fill(directory: Path, messages: int, subscribers: int = 0) -> None:
     """
     durable: queue.SimpleQueue[int] = queue.SimpleQueue()
     journal = Journal(directory, Clock(), "os", durable.put)
-    journal.recover(lambda row: None)
+    journal.recover(lambda batch: None)
     names = [b"keeper-%d" % number for number in range(subscribers)]
     for name in names:
         journal.append(Row(0, 0, CONNECT, b"mqtt", name, properties=b'{"lasting":true}'))

@@ -8,6 +8,7 @@ import queue
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import strategies as st
 
 from hubbub.core.clock import Clock
+from hubbub.journal.batch import Batch
 from hubbub.journal.content import Content, Header
 from hubbub.journal.frame import Frame
 from hubbub.journal.segments import Directory
@@ -56,6 +58,11 @@ def forged(data: bytes, at: int, place: int, number: int, form: str = "<q") -> b
     return bytes(made)
 
 
+def _each(apply: Callable[[Row], None], batch: Batch) -> None:
+    for row in batch.rows():
+        apply(row)
+
+
 class Desk:
     """A journal and what a hub's loop does with it: commit, wait for the thread, take it in."""
 
@@ -70,7 +77,7 @@ class Desk:
         self.durable: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.journal = Journal(path, Clock(), durability, self.durable.put, **settings)
         try:
-            self.journal.recover(apply, progress)
+            self.journal.recover(partial(_each, apply), progress)
         except BaseException:
             self.journal.close()
             raise

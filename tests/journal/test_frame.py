@@ -112,7 +112,7 @@ def test_rows_that_are_numbered_one_after_the_other(count: int, first: int) -> N
     seqs = range(first, first + count)
     frames = [frame.encode_columns([numbers, *columns[1:]]) for numbers in (seqs, tuple(seqs))]
     assert frames[0] == frames[1]
-    assert frame.column(memoryview(frames[0]), 0, 0) == list(seqs)
+    assert frame.Columns(memoryview(frames[0]), 0).values(0) == list(seqs)
 
 
 def test_the_schema_message_and_a_frame_are_an_arrow_stream() -> None:

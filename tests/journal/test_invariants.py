@@ -18,7 +18,7 @@ from hubbub.schema import Row
 
 landed = threading.Event()
 journal = Journal(Path(sys.argv[1]), Clock(), "disk", lambda seq: landed.set())
-journal.recover(lambda row: None)
+journal.recover(lambda batch: None)
 journal.append(Row(0, 0, schema.CONNECT))
 if sys.argv[2] == "committed":
     journal.disk._published = 7

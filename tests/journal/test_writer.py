@@ -302,7 +302,7 @@ from hubbub.journal.writer import Journal
 from hubbub.schema import Row, PUBLISH
 durable = __import__("queue").SimpleQueue()
 journal = Journal(pathlib.Path(sys.argv[1]), Clock(), "disk", durable.put)
-journal.recover(lambda row: None)
+journal.recover(lambda batch: None)
 while True:
     for n in range(17):
         journal.append(Row(0, 0, PUBLISH, retain=True, payload=b"%d" % (journal.position + 1)))

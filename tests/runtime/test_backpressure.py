@@ -52,7 +52,7 @@ def pressure(tmp_path: Path) -> Iterator[Backpressure]:
     turn = Turn(broker, soon.append, lambda: None, BusyPoll(soon.append, 0.0))
     found = Backpressure(clock, turn)
     found.journal = Journal(tmp_path / "data", clock, "disk", lambda seq: None)
-    found.journal.recover(lambda row: None)
+    found.journal.recover(lambda batch: None)
     found.copied = Servers()
     yield found
     found.journal.close()

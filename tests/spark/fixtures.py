@@ -44,7 +44,7 @@ class Writer:
         self._journal = Journal(
             directory, self.clock, "os", self._durable.put, segment_bytes=segment
         )
-        self._journal.recover(lambda row: None)
+        self._journal.recover(lambda batch: None)
 
     @property
     def id(self) -> str:

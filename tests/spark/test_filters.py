@@ -87,7 +87,7 @@ def test_kinds_and_topics_hold_together() -> None:
 def test_segments_that_have_no_wanted_topic_are_not_read(tmp_path: Path) -> None:
     durable: queue.SimpleQueue[int] = queue.SimpleQueue()
     journal = Journal(tmp_path, Clock(), "os", durable.put, 2000)
-    journal.recover(lambda row: None)
+    journal.recover(lambda batch: None)
     for number in range(90):
         topic = b"rare" if number == 45 else b"t/%d" % (number // 30)
         journal.append(Row(0, 0, PUBLISH, b"mqtt", b"me", topic, payload=b"." * 100))

@@ -32,7 +32,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Outgoing
 from hubbub.core.log import Log
-from hubbub.core.message import Message, Run, properties_column, run_of
+from hubbub.core.message import Message, Run, properties_column, read_json, run_of
 from hubbub.core.names import free_among
 from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
@@ -303,8 +303,9 @@ class Broker(Context):
 
     def _drop_routes(self, session: Session) -> None:
         """Those of its own: it is another now, or gone."""
-        self.routes.forget(session.routes)
-        session.routes = NO_ROUTES
+        if session.routes is not NO_ROUTES:
+            self.routes.forget(session.routes)
+            session.routes = NO_ROUTES
 
     def enter(self, subscription: Subscription) -> None:
         """Give a subscription its place: in a queue, in a group or among the filters."""
@@ -361,7 +362,8 @@ class Broker(Context):
     def revive(self, session: Session) -> None:
         """A session that is away takes its place in the routes again."""
         self.sessions[session.protocol, session.client] = session
-        self._count(session, owner(session.user, "") if self.checks_names() else "")
+        named = session.user != "" and self.checks_names()
+        self._count(session, owner(session.user, "") if named else "")
         session.since = self.log.position
         for subscription in session.subscriptions.values():
             name = subscription.filter.removeprefix(QUEUE)
@@ -377,6 +379,8 @@ class Broker(Context):
     def _count(self, session: Session, whose: str) -> None:
         """What a session of before this start has counts as its user's, or its address's."""
         session.payer = whose or BEFORE
+        if not whose:  # it counts as nobody's
+            return
         self.quotas.take(SESSIONS, session, weight_of(session.client))
         self.quotas.take(SUBSCRIBED, session, sum(map(size_of, session.subscriptions)))
 
@@ -400,7 +404,7 @@ class Broker(Context):
 
     def postpone(self, will: Row, now: int, expires: int) -> int:
         """The connection of a lasting session is lost: when its will is due."""
-        delay = json.loads(will.properties or b"{}").get("delay", 0)
+        delay = read_json(will.properties or b"{}").get("delay", 0)
         due: int = now + delay * 1_000_000
         if expires:
             due = min(due, expires)

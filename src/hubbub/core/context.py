@@ -90,6 +90,7 @@ class Context:
         self.unsettled: list[Session] = []
         self.later = Turns(clock, self.open, self._unsettle).later
         self.rules = 0
+        self._changes = lambda: self.rules
         self.check_source = True
         self.archive = Archive()
         self.elsewhere: Callable[[], list[str]] = list
@@ -116,12 +117,12 @@ class Context:
         """What a client of before this start may do, until it is here again."""
         if not self.gates:
             return self.open
+        return Absent(partial(self._let_in, user, client), self._changes)
 
-        def find() -> list[Rights]:
-            asked = (gate.rights_of(user, client) for gate in self.gates)
-            return [rights for rights in asked if rights is not None]
-
-        return Absent(find, lambda: self.rules)
+    def _let_in(self, user: str, client: str) -> list[Rights]:
+        """What each gate lets somebody do whom it lets in."""
+        asked = (gate.rights_of(user, client) for gate in self.gates)
+        return [rights for rights in asked if rights is not None]
 
     def permissions(self, user: str, client: str, place: str) -> list[Rights]:
         """What the rules let somebody do who came in at that listener, each of them.

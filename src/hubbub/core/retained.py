@@ -23,13 +23,13 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
+from hubbub.core.kept import NOTHING, Kept, kept_size
 from hubbub.core.limits import PUBLISHERS, RETAINED
 from hubbub.core.message import PUBLISHER, Message, Run
 from hubbub.core.quotas import RETAINED as RETAINED_BYTES
 from hubbub.core.quotas import payer
 from hubbub.core.rights import PUBLISH, RECEIVE, Rights
 from hubbub.core.session import Feed, Session, Subscription
-from hubbub.core.state import NOTHING, Kept, kept_size
 from hubbub.core.topics import OWN, SYSTEM, has_wildcard, is_bridge_state, is_name, matches
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of

@@ -206,6 +206,9 @@ class Rights:
         return [self]
 
 
+_NOBODY: Final[list[Rights]] = []  # shared by all who were not asked about: never added to
+
+
 class Absent(Rights):
     """Those of a client that is away since before this start: it has none of its own yet.
 
@@ -218,7 +221,7 @@ class Absent(Rights):
         super().__init__()
         self._find = find
         self._changes = changes
-        self._found: list[Rights] = []
+        self._found = _NOBODY
         self._found_after = -1
 
     def may(self, verb: str, name: str) -> bool:

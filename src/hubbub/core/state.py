@@ -10,16 +10,14 @@ refers to (`needed`), each in the form of `carried`. Used by the broker and by t
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, Protocol
 
 from hubbub import schema
-from hubbub.core.caches import LONG
-from hubbub.core.gate import owner
+from hubbub.core.kept import NOTHING, Kept, Retentions, each_kept, kept_size, publisher_of
 from hubbub.core.limits import PEEKED_BYTES
-from hubbub.core.message import PUBLISHER, properties_column
+from hubbub.core.message import properties_column, read_json
 from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
@@ -52,24 +50,6 @@ def subtopic_properties(name: str) -> bytes:
 def id_properties(name: str) -> bytes:
     """The properties of the `create` row that gives a topic name its number."""
     return ID_OF_QUEUE if name.startswith(QUEUE) else b""
-
-
-class Kept(NamedTuple):
-    """What a retained message takes: bytes (`kept_size`), when it expires (UTC microseconds, 0 =
-    never), and whose it is; "" is nobody's, or of before a start and of who had no user name.
-    """
-
-    size: int
-    expires: int
-    whose: str
-
-
-NOTHING: Final = Kept(0, 0, "")
-
-
-def kept_size(name: str, payload: int) -> int:
-    """Bytes that a retained message counts: with those of a name that is a payload by itself."""
-    return payload + len(name) // LONG * LONG
 
 
 def came_in(address: str, user: str, place: str) -> dict[str, object]:
@@ -119,6 +99,13 @@ def queue_properties(
     asked = zip(settings._fields, settings, PLAIN, strict=True)
     properties.update({name: value for name, value, nothing in asked if value != nothing})
     return properties_column(properties)
+
+
+class Batch(Protocol):
+    """Some rows, in their order: as such, or if each retains a message and no more, by column."""
+
+    def rows(self) -> list[Row]: ...
+    def retained(self) -> Retentions | None: ...
 
 
 class State:
@@ -186,6 +173,15 @@ class State:
             )
         fold(row)
 
+    def fold(self, batch: Batch) -> None:
+        """Fold them all."""
+        retained = batch.retained()
+        if retained is not None:
+            self.retain_all(retained)
+            return
+        for row in batch.rows():
+            self.apply(row)
+
     # What `apply` ends in, and the broker calls with the parts in hand: per run and not per row.
     # (Of a queue these are its `add` and `remove`.)
 
@@ -221,6 +217,17 @@ class State:
         elif topic in self.retained:
             del self.retained[topic], self.kept[topic]
 
+    def retain_all(self, found: Retentions) -> None:
+        """The same of many: two steps of tables where each has a name that is new."""
+        last = dict(zip(found.names, each_kept(found), strict=True))
+        there = len(self.retained)
+        self.retained.update(zip(found.names, found.seqs, strict=True))
+        if len(self.retained) - there < len(last):
+            before = [kept for kept in map(self.kept.get, last) if kept is not None]
+            self.kept_bytes -= sum(kept.size for kept in before)
+        self.kept.update(last)
+        self.kept_bytes += sum(kept.size for kept in last.values())
+
     # Sessions
 
     def _key(self, row: Row) -> Key:
@@ -234,7 +241,7 @@ class State:
         self.wills.pop(key, None)
         if b'"lasting"' not in row.properties:  # most of those that are folded at a start
             return
-        properties = json.loads(row.properties.decode())  # of bytes it asks first which they are
+        properties = read_json(row.properties)
         if not properties.get("lasting"):
             return
         session = self.sessions.get(key)
@@ -317,7 +324,7 @@ class State:
 
     def _create_queue(self, name: str, row: Row) -> None:
         """One that exists gets other settings, and no more than that."""
-        properties = json.loads(row.properties or b"{}")
+        properties = read_json(row.properties or b"{}")
         owner, user = properties.pop("owner", ""), properties.pop("user", "")
         read, began = properties.pop("read", False), properties.pop("began", 0)
         settings = QueueSettings(**properties)
@@ -364,7 +371,7 @@ class State:
     def _audience(self, row: Row) -> None:
         self._audiences[row.seq] = [
             (self.sessions[protocol, client], qos)
-            for protocol, client, qos in json.loads(row.payload)
+            for protocol, client, qos in read_json(row.payload)
             if (protocol, client) in self.sessions
         ]
 
@@ -378,7 +385,7 @@ class State:
             self._delay(row)
         elif row.retain:
             name, size = name_of(topic), len(row.payload)
-            whose = _publisher(row) if row.properties else ""
+            whose = publisher_of(row.properties) if row.properties else ""
             kept = Kept(kept_size(name, size), row.expires, whose) if size else NOTHING
             if kept == self._last_kept:  # a million of them are one object
                 kept = self._last_kept
@@ -403,7 +410,7 @@ class State:
     def _queued(self, row: Row) -> None:
         queue = self._bound_queue(row)
         if queue is not None:
-            properties = json.loads(row.properties or b"{}")
+            properties = read_json(row.properties or b"{}")
             queue.add(row.number, row.ref, properties.get("bytes", 0), row.expires)
             if "delivered" in properties:
                 queue.delivered[row.number] = properties["delivered"]
@@ -432,7 +439,7 @@ class State:
 
     def _answered(self, row: Row) -> None:
         """A request is answered for good: at the next start it is over, acknowledged or not."""
-        answers = json.loads(row.properties or b"{}").get("answers", [])
+        answers = read_json(row.properties or b"{}").get("answers", [])
         queue = self.queues.get(answers[0]) if len(answers) == 2 else None
         if queue is not None and queue.messages.get(answers[1]) == row.ref:
             queue.answers[answers[1]] = row.seq
@@ -441,7 +448,7 @@ class State:
         """Leases are not state, a restart ends them; how many there were may be."""
         queue = self.queue_at(name_of(row.topic)) if row.properties else None
         if queue is not None and row.number in queue.messages:
-            queue.delivered[row.number] = json.loads(row.properties)["delivery"]
+            queue.delivered[row.number] = read_json(row.properties)["delivery"]
 
     def _received(self, row: Row) -> None:
         session = self._session(row)
@@ -618,14 +625,6 @@ def adopted(node: str, live: bool) -> Row:
     return Row(0, 0, schema.ADOPT, content_type=column_of(node), number=int(live))
 
 
-def _publisher(row: Row) -> str:
-    """To whom a retained message is put down, as far as its row knows."""
-    if b'"hub-publisher"' not in row.properties:
-        return ""
-    said = json.loads(row.properties).get(PUBLISHER)
-    return owner(str(said[0]), "") if isinstance(said, list) and len(said) == 2 else ""
-
-
 def _nothing(row: Row) -> None:
     """What it says is for people: no state comes of it."""
 
@@ -633,7 +632,7 @@ def _nothing(row: Row) -> None:
 def _delivery(session: SessionState, row: Row) -> int:
     """The number of the delivery that a row is about; see Backlog.name_of."""
     if row.properties:
-        return int(json.loads(row.properties)["delivery"])
+        return int(read_json(row.properties)["delivery"])
     return session.backlog.number_of(row.ref)
 
 

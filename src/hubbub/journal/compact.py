@@ -25,7 +25,7 @@ def compact(
     """
     journal = Journal(directory.path, Clock(), "disk", lambda seq: None)
     try:
-        journal.recover(lambda row: None)
+        journal.recover(lambda batch: None)
         last = journal.position
     finally:
         journal.close()

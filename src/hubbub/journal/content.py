@@ -188,8 +188,14 @@ class Content:
 
     def rows(self, found: Frame) -> list[Row]:
         """The rows of a whole frame. JournalError if only its checksum is right."""
-        try:
+        with self.named(found):
             return frame.decode(self.view(found.at, found.size), 0)
+
+    @contextlib.contextmanager
+    def named(self, found: Frame) -> Iterator[None]:
+        """What is wrong with a frame is said with the place where it lies."""
+        try:
+            yield
         except JournalError as error:
             raise JournalError(f"{self.path.name}, byte {found.at}: {error}") from None
 

@@ -81,6 +81,10 @@ _LAYOUTS: Final = tuple(
     )
     for column in COLUMNS
 )
+_INDEXES: Final = tuple(  # where a column's buffers stand among all, behind that for nulls
+    sum(6 if layout == _TEXT else 4 for layout in _LAYOUTS[:number]) + 2
+    for number in range(len(COLUMNS))
+)
 
 
 class Frame(NamedTuple):
@@ -391,53 +395,97 @@ def flags_at(data: bytes | bytearray | memoryview, at: int) -> int:
     return data[at + FLAGS_AT]
 
 
-def decode(view: memoryview, at: int) -> list[Row]:
-    """The rows of the whole frame at `at`.
+class Columns:
+    """The columns of the whole frame at `at`, each read when it is asked for, by its place in
+    `schema.COLUMNS`. `count`: how many rows there are.
 
     Raises JournalError for a compressed frame: those are read with pyarrow (`table`). Also for one
     that is right by its checksum only: nothing that it says takes memory before it is known to be
     there.
     """
-    length, _, _, count, flags, _ = HEADER.unpack_from(view, at)
-    if flags & COMPRESSED:
-        raise JournalError("a compressed frame: read it with hubbub.journal.table")
-    message = at + HEADER.size
-    places = _BUFFERS.unpack_from(view, message + BUFFERS_AT)
-    body = view[message + len(BATCH) : at + length]
-    sizes = (8 * count, count, (count + 7) >> 3, 4 * count + 4)
-    columns: list[Sequence[object]] = []
-    index = 0
-    for layout in _LAYOUTS:
-        start, size = places[index + 2], places[index + 3]
-        data = body[start : start + size]
-        if size != sizes[layout] or len(data) != size or start < 0:
-            raise _forged(f"a column of {size} bytes for {count} rows")
-        index += 4
+
+    __slots__ = ("count", "_places", "_body")
+
+    def __init__(self, view: memoryview, at: int) -> None:
+        length, _, _, count, flags, _ = HEADER.unpack_from(view, at)
+        if flags & COMPRESSED:
+            raise JournalError("a compressed frame: read it with hubbub.journal.table")
+        message = at + HEADER.size
+        self.count: int = count
+        self._places: tuple[int, ...] = _BUFFERS.unpack_from(view, message + BUFFERS_AT)
+        self._body = view[message + len(BATCH) : at + length]
+
+    def raw(self, number: int) -> memoryview:
+        """Numbers or bits as they lie there; of texts, where they end."""
+        count, layout, index = self.count, _LAYOUTS[number], _INDEXES[number]
+        start, size = self._places[index], self._places[index + 1]
+        data = self._body[start : start + size]
         if layout == _LONG:
-            columns.append(data.cast("q").tolist())
-        elif layout == _BYTE:
-            columns.append(data.cast("b").tolist())
-        elif layout == _BIT:
-            columns.append(_unbits(bytes(data), count))
+            right = 8 * count
+        elif layout == _TEXT:
+            right = 4 * count + 4
         else:
-            start, size = places[index], places[index + 1]
-            columns.append(_values(data, bytes(body[start : start + size]), count))
-            index += 2
-    return list(map(_ROW, zip(*columns, strict=True)))
+            right = count if layout == _BYTE else (count + 7) >> 3
+        if size != right or len(data) != size or start < 0:
+            raise _forged(f"a column of {size} bytes for {count} rows")
+        return data
+
+    def joined(self, number: int) -> bytes:
+        """All texts of a column, one behind the other."""
+        index = _INDEXES[number] + 2
+        start, size = self._places[index], self._places[index + 1]
+        return bytes(self._body[start : start + size])
+
+    def ends(self, number: int, size: int) -> list[int]:
+        """Where each of the texts that have `size` bytes together begins, and where they end."""
+        places = self.raw(number).cast("i").tolist()
+        if places[0] or places[-1] != size:
+            raise _forged(f"values from {places[0]} to {places[-1]} in {size} bytes")
+        if places != sorted(places):
+            raise _forged("values that lie in one another")
+        return places
+
+    def numbers(self, number: int) -> list[int]:
+        return self.raw(number).cast("q").tolist()
+
+    def sizes(self, number: int) -> list[int]:
+        """How many bytes each text has."""
+        ends = self.raw(number).cast("i").tolist()
+        sizes = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
+        if ends[0] or min(sizes) < 0 or ends[-1] != self._places[_INDEXES[number] + 3]:
+            raise _forged("values that lie in one another")
+        return sizes
+
+    def is_zero(self, number: int) -> bool:
+        """Whether all numbers of a column are 0."""
+        data = bytes(self.raw(number))
+        return data.count(0) == len(data)
+
+    def is_all(self, number: int, value: bytes) -> bool:
+        """Whether a column of texts has this one in each row."""
+        same = self.joined(number) == value * self.count
+        return same and bytes(self.raw(number)) == _even(len(value), self.count)
+
+    def values(self, number: int) -> Sequence[Any]:
+        """Them all, as rows have them."""
+        layout = _LAYOUTS[number]
+        if layout == _TEXT:
+            return _values(self.raw(number), self.joined(number), self.count)
+        if layout == _LONG:
+            return self.numbers(number)
+        if layout == _BYTE:
+            return self.raw(number).cast("b").tolist()
+        return _unbits(bytes(self.raw(number)), self.count)
 
 
-def column(view: memoryview, at: int, number: int) -> Sequence[object]:
-    """The values of one column of the whole, uncompressed frame at `at`: an i64 or bytes."""
-    length, _, _, count, _, _ = HEADER.unpack_from(view, at)
-    message = at + HEADER.size
-    places = _BUFFERS.unpack_from(view, message + BUFFERS_AT)
-    body = view[message + len(BATCH) : at + length]
-    index = sum([6 if layout == _TEXT else 4 for layout in _LAYOUTS[:number]]) + 2
-    data = body[places[index] : places[index] + places[index + 1]]
-    if _LAYOUTS[number] == _LONG:
-        return data.cast("q").tolist()
-    start, size = places[index + 2], places[index + 3]
-    return _values(data, bytes(body[start : start + size]), count)
+def decode(view: memoryview, at: int) -> list[Row]:
+    """The rows of the whole frame at `at`. Raises JournalError as `Columns` does."""
+    return rows_of(Columns(view, at))
+
+
+def rows_of(columns: Columns) -> list[Row]:
+    found = [columns.values(number) for number in range(len(COLUMNS))]
+    return list(map(_ROW, zip(*found, strict=True)))
 
 
 def _forged(what: str) -> JournalError:

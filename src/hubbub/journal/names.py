@@ -90,6 +90,5 @@ def tidy(directory: Directory) -> None:
 
 def topics_of(view: memoryview) -> tuple[set[bytes], int]:
     """What stands in the column `topic` of an uncompressed frame, and the time of its first row."""
-    topics, times = (frame.column(view, 0, number) for number in (TOPIC, TIME))
-    assert isinstance(times[0], int)
-    return {topic for topic in set(topics) if isinstance(topic, bytes)}, times[0]
+    columns = frame.Columns(view, 0)
+    return set(columns.values(TOPIC)), columns.values(TIME)[0]

@@ -11,6 +11,7 @@ stay as they were written. `writer` takes rows so at a start and when they are r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Final
 
@@ -31,8 +32,12 @@ class Righting:
         self.upto = upto
         self._latest = start + CLOCK_BEHIND * 1_000_000
 
+    def concerns(self, times: Iterable[int]) -> bool:
+        """Whether a row that was written at one of these times is not taken as it is."""
+        return max(times) > self._latest
+
     def rows(self, rows: list[Row]) -> list[Row]:
-        if max(map(_TIME, rows)) <= self._latest:
+        if not self.concerns(map(_TIME, rows)):
             return rows
         return [self.row(row) for row in rows]
 

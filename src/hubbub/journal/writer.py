@@ -39,9 +39,11 @@ from hubbub.core.message import (
 )
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import frame
+from hubbub.journal.batch import Batch
 from hubbub.journal.buffers import Buffers
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.disk import Disk
+from hubbub.journal.frame import Frame
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Beyond, Group, group_of
 from hubbub.journal.healing import choose, forged, heal, take_back
@@ -159,23 +161,23 @@ class Journal(Intake):
     # Starting
 
     def recover(
-        self, apply: Callable[[Row], None], progress: Callable[[int], None] = lambda size: None
+        self, fold: Callable[[Batch], None], progress: Callable[[int], None] = lambda size: None
     ) -> None:
-        """Fold what is there: every row of the newest snapshot, then the rows after it that
-        change state. Heals the files; what that found is logged and in `reports`. `progress` is
-        called with the bytes of each frame that is done, of `Directory.to_fold`.
+        """Fold what is there, frame by frame: every row of the newest snapshot, then the rows after
+        it that change state. Heals the files; what that found is logged and in `reports`.
+        `progress` is called with the bytes of each frame that is done, of `Directory.to_fold`.
 
         Raises DirectoryError if state cannot be known, UnreadableError if the machine cannot read
         what is there: then nothing was changed.
         """
         try:
-            self._begin_at_snapshot(apply, progress)
+            self._begin_at_snapshot(fold, progress)
             committed = self._committed()
             last = self._read.snapshot_seq
             for first, following in self.directory.spans():
                 if not following or following > self._read.snapshot_seq + 1:
                     self._report(heal(self.directory, first, committed, following))
-                    last = self._fold_segment(first, following, last, apply, progress)
+                    last = self._fold_segment(first, following, last, fold, progress)
             self._lost(last, self._seen(committed))
             self._continue(last, committed)
         except OSError as error:
@@ -189,7 +191,7 @@ class Journal(Intake):
             ) from error
 
     def _begin_at_snapshot(
-        self, apply: Callable[[Row], None], progress: Callable[[int], None]
+        self, fold: Callable[[Batch], None], progress: Callable[[int], None]
     ) -> None:
         choice = choose(self.directory)
         if choice.refusal:
@@ -208,8 +210,7 @@ class Journal(Intake):
         self._covered = max(older, default=0)
         with Content(path) as content:
             for found in choice.frames:
-                for row in self.righting.rows(content.rows(found)):
-                    apply(row)
+                self._fold(content, found, fold)
                 progress(found.size)
 
     def _committed(self) -> int:
@@ -221,7 +222,7 @@ class Journal(Intake):
             return 0
 
     def _fold_segment(
-        self, first: int, following: int, last: int, apply: Callable[[Row], None],
+        self, first: int, following: int, last: int, fold: Callable[[Batch], None],
         progress: Callable[[int], None],
     ) -> int:  # fmt: skip
         """Fold the rows of a healed segment that come after `last`; return its last seq."""
@@ -235,9 +236,7 @@ class Journal(Intake):
             for found in frames:
                 if found.flags & frame.STATE:
                     self._changed = max(self._changed, found.last)
-                    for row in self.righting.rows(content.rows(found)):
-                        if row.seq > self._read.snapshot_seq:
-                            apply(row)
+                    self._fold(content, found, fold, self._read.snapshot_seq)
                 self._lost(last, found.first - 1)
                 last = max(last, found.last)
                 progress(found.size)
@@ -247,6 +246,14 @@ class Journal(Intake):
                 self._newest = max(self._newest, content.rows(frames[-1])[-1].time)
                 self._began = content.rows(frames[0])[0].time
         return last
+
+    def _fold(
+        self, content: Content, found: Frame, fold: Callable[[Batch], None], after: int = -1
+    ) -> None:
+        """The rows of a frame behind the row `after`; those that only a snapshot has are row 0."""
+        with content.named(found):
+            columns = frame.Columns(content.view(found.at, found.size), 0)
+            fold(Batch(columns, self.righting, after))
 
     def _continue(self, last: int, committed: int) -> None:
         """Number on above all that could have been seen, at the end of the last segment."""

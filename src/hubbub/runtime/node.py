@@ -388,7 +388,7 @@ class Node:
                 log.info("%s", said)
                 still_starting(said)
 
-        journal.recover(self.broker.state.apply, progress)
+        journal.recover(self.broker.state.fold, progress)
 
     def _recover(self) -> None:
         """Fold the journal, and go on from there."""

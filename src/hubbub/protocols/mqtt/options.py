@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
+from hubbub.core.message import read_json
+
 
 class Options(NamedTuple):
     """`identifier` comes back with every message (0 = none)."""
@@ -34,4 +36,4 @@ def packed(no_local: bool, as_published: bool, identifier: int) -> bytes:
 
 
 def unpack(options: bytes) -> Options:
-    return Options(**json.loads(options)) if options else NOTHING
+    return Options(**read_json(options)) if options else NOTHING

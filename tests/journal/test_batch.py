@@ -1,0 +1,141 @@
+"""A frame folded at once is what it is row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.core.kept import Kept
+from hubbub.core.state import State
+from hubbub.errors import HubbubError
+from hubbub.journal import frame
+from hubbub.journal.arrow import BUFFERS_AT
+from hubbub.journal.batch import Batch
+from hubbub.journal.righting import ENDLESS, Righting
+from hubbub.schema import CONNECT, PUBLISH, Row, column_of
+from tests.journal.rows import any_rows, forged, numbered
+
+AS_WRITTEN = Righting(ENDLESS)
+LONG_NAME = "n" * 1_200
+
+names = st.one_of(
+    st.sampled_from(["a", "a/b", "a/ü", "%41", "$delayed/5/a", "$other/x", LONG_NAME, "\udcff/x"]),
+    st.text(min_size=1, max_size=5),
+).map(column_of)
+signed = st.sampled_from((b"", b'{"hub-publisher":["ann","x"]}', b'{"hub-publisher":["bob",""]}'))
+
+
+def kept(time: int, topic: bytes, payload: bytes, properties: bytes, expires: int) -> Row:
+    return Row(
+        0, time, PUBLISH, b"mqtt", b"ann", topic, retain=True, payload=payload, expires=expires,
+        properties=properties,
+    )  # fmt: skip
+
+
+retained = st.builds(
+    kept, st.integers(0, 5), names, st.binary(min_size=1, max_size=3), signed,
+    st.sampled_from((0, 0, 7)),
+)  # fmt: skip
+others = st.one_of(
+    retained.map(lambda row: row._replace(retain=False)),
+    retained.map(lambda row: row._replace(payload=b"")),
+    retained.map(lambda row: row._replace(number=3)),
+    names.map(lambda name: Row(0, 0, CONNECT, client=name)),
+)
+mostly = st.one_of(
+    st.lists(retained, min_size=1, max_size=12),
+    st.lists(st.one_of(retained, others), min_size=1, max_size=12),
+).map(numbered)
+
+
+def batch_of(rows: list[Row], righting: Righting = AS_WRITTEN, after: int = -1) -> Batch:
+    return Batch(frame.Columns(memoryview(frame.encode(rows)), 0), righting, after)
+
+
+def known(state: State) -> tuple[Any, ...]:
+    return state.retained, state.kept, state.kept_bytes, state.delayed, list(state.rows())
+
+
+def folded(*batches: Batch) -> tuple[Any, ...]:
+    state = State()
+    for batch in batches:
+        state.fold(batch)
+    return known(state)
+
+
+def one_by_one(*batches: Batch) -> tuple[Any, ...]:
+    state = State()
+    for batch in batches:
+        for row in batch.rows():
+            state.apply(row)
+    return known(state)
+
+
+@given(mostly, mostly)
+def test_a_fold_at_once_is_one_row_by_row(first: list[Row], second: list[Row]) -> None:
+    batches = batch_of(first), batch_of(numbered(second, 100))
+    assert folded(*batches) == one_by_one(*batches)
+
+
+@given(mostly, st.integers(-1, 13))
+def test_what_was_folded_before_is_left_out(rows: list[Row], after: int) -> None:
+    batch = batch_of(rows, after=after)
+    assert batch.rows() == [row for row in rows if row.seq > after]
+    assert folded(batch) == one_by_one(batch)
+
+
+@given(mostly, st.integers(0, 5))
+def test_rows_of_a_clock_that_was_ahead_are_set_right(rows: list[Row], start: int) -> None:
+    righting = Righting(start)
+    righting._latest = start
+    batch = batch_of(rows, righting)
+    assert batch.rows() == righting.rows(rows)
+    assert folded(batch) == one_by_one(batch)
+
+
+@given(any_rows)
+def test_any_rows_come_out_as_they_went_in(rows: list[Row]) -> None:
+    assert batch_of(rows).rows() == rows
+
+
+def test_what_is_retained_comes_by_column() -> None:
+    rows = [
+        Row(number, 0, PUBLISH, topic=b"a/%d" % number, retain=True, payload=b"x" * number)
+        for number in range(1, 200)
+    ]
+    found = batch_of(rows).retained()
+    assert found is not None
+    assert (found.names[4], found.seqs[4], found.sizes[4]) == ("a/5", 5, 5)
+    state = State()
+    state.fold(batch_of(rows))
+    assert state.retained["a/5"] == 5
+    assert state.kept["a/5"] == Kept(5, 0, "")
+    assert state.kept_bytes == sum(range(1, 200))
+
+
+def test_who_takes_as_much_shares_what_says_so() -> None:
+    rows = [
+        Row(number, 0, PUBLISH, topic=b"a/%d" % number, retain=True, payload=b"x")
+        for number in range(1, 50)
+    ]
+    state = State()
+    state.fold(batch_of(rows))
+    assert len({id(kept) for kept in state.kept.values()}) == 1
+
+
+@pytest.mark.parametrize("place", range(2, 2 * 10))
+def test_a_forged_frame_is_refused_or_read(place: int) -> None:
+    """Numbers that say where columns lie may say anything: an error of ours, or rows."""
+    rows = [Row(n, 0, PUBLISH, topic=b"a/%d" % n, retain=True, payload=b"x") for n in (1, 2, 3)]
+    data = bytes(frame.encode(rows))
+    at = frame.HEADER.size + BUFFERS_AT + 8 * place
+    for number in (-1, 1, 7, 1 << 40):
+        made = forged(data, 0, at, number)
+        try:
+            batch = Batch(frame.Columns(memoryview(made), 0), AS_WRITTEN, -1)
+            folded(batch)
+        except HubbubError:
+            continue
