@@ -38,7 +38,9 @@ _HEADER: Final = struct.Struct("<8sIIqqqqI12x")
 _CRC_AT: Final = 48
 HEADER_BYTES: Final = _HEADER.size + len(SCHEMA)
 _MARK: Final = BATCH[:16]  # how the Arrow message of every uncompressed frame begins
-_WINDOW: Final = 1 << 20  # bytes read at a time: more was no faster
+# Bytes read at a time: more was no faster, and of this much the allocator has room from before
+# (`wire.bytes.CHUNK` is a block of its own, of which the machine makes each page anew).
+_WINDOW: Final = (1 << 20) - 64
 _GLANCE: Final = 1 << 15  # the same where only the headers of frames are looked at
 _HEAD: Final = frame.HEADER.size + len(BATCH)  # bytes of a frame before its body
 _BLOCK: Final = 4096  # what a disk cannot read at the least
