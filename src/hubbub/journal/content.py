@@ -193,6 +193,10 @@ class Content:
         with self.named(found):
             return frame.decode(self.view(found.at, found.size), 0)
 
+    def columns(self, found: Frame) -> frame.Columns:
+        """The same, not read yet: what reads them is to say where they lie (`named`)."""
+        return frame.Columns(self.view(found.at, found.size), 0)
+
     @contextlib.contextmanager
     def named(self, found: Frame) -> Iterator[None]:
         """What is wrong with a frame is said with the place where it lies."""

@@ -37,6 +37,7 @@ from hubbub.core.limits import COMMIT_ROWS, FRAME_BYTES, RESERVE_BYTES
 from hubbub.core.state import State
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import files, frame, names, packing
+from hubbub.journal.batch import Batch
 from hubbub.journal.content import HEADER_BYTES, Content, Header, unreadable
 from hubbub.journal.disk import FULL
 from hubbub.journal.files import Replacement, write_at
@@ -146,20 +147,24 @@ def _fold(
     state = State()
     for source in snapshot:
         for found in source.frames:
-            _apply(state, source.rows(found))
+            _apply(state, source, found, AS_WRITTEN)
     for source in segments:
         for found in source.frames:
             if found.flags & frame.STATE:
-                _apply(state, righting.rows(source.rows(found)))
+                _apply(state, source, found, righting)
         progress(source.content.size // 2)
     last = segments[-1].frames[-1].last
     _write_snapshot(directory, before, last, state, [*snapshot, *segments])
     return last
 
 
-def _apply(state: State, rows: list[Row]) -> None:
-    for row in rows:
-        state.apply(row)
+def _apply(state: State, source: Source, found: Frame, righting: Righting) -> None:
+    if found.flags & frame.COMPRESSED:
+        for row in righting.rows(source.rows(found)):
+            state.apply(row)
+    else:
+        with source.content.named(found):
+            state.fold(Batch(source.content.columns(found), righting, -1))
 
 
 def _snapshot(directory: Directory, stack: contextlib.ExitStack) -> tuple[int, list[Source]]:

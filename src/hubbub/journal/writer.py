@@ -252,8 +252,7 @@ class Journal(Intake):
     ) -> None:
         """The rows of a frame behind the row `after`; those that only a snapshot has are row 0."""
         with content.named(found):
-            columns = frame.Columns(content.view(found.at, found.size), 0)
-            fold(Batch(columns, self.righting, after))
+            fold(Batch(content.columns(found), self.righting, after))
 
     def _continue(self, last: int, committed: int) -> None:
         """Number on above all that could have been seen, at the end of the last segment."""
