@@ -32,6 +32,9 @@ from tests.process import RunningHub, StartHub
 
 PROGRAM = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
 PATIENCE = 30.0
+MEET_SECONDS = 2.0  # as the table of docs/design/cluster.md says, from when NATS is there
+BACK_SECONDS = 1.0  # and a node that was killed, from when it is there
+BUSY_SECONDS = 5.0  # more on a machine that does much else
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(PROGRAM is None, reason="no nats-server (apt install nats-server)"),
@@ -356,7 +359,10 @@ async def test_a_node_that_is_killed_is_one_change_to_zero_and_comes_back(
     await asyncio.sleep(0.3)
     assert heard == [0]
     again = await asyncio.to_thread(nodes.hub, "a")
+    began = time.monotonic()
+    await nodes.know(b, "a")
     await nodes.filters(again, "b", 1)
+    assert time.monotonic() - began < BACK_SECONDS + BUSY_SECONDS
     writer = await stack.enter_async_context(Client(again, "mqtt", "writer"))
     await writer.publish("live/x", b"back")
     assert await reader.read(1) == [b"back"]
@@ -409,62 +415,6 @@ async def test_a_node_that_stops_is_gone_at_once(nodes: Nodes, stack: AsyncExitS
     assert "node 'a' is gone, and its 1 clients: it stopped" in nodes.log("b")
 
 
-async def test_a_rolling_restart_loses_nothing_that_was_acknowledged(
-    nodes: Nodes, stack: AsyncExitStack
-) -> None:
-    """Each node is stopped and started again while a device publishes to a lasting session.
-
-    Only clients of the node that stops are disconnected; they are told where else to go.
-    """
-    hubs = {name: await asyncio.to_thread(nodes.hub, name, *placed(name)) for name in "ab"}
-    await nodes.know(hubs["a"], "b")
-    lasting = {"client_id": "reader", "clean": False, "session_expiry": 3600}
-    async with connect(hubs["b"].url("mqtt"), **lasting) as reader:
-        await reader.subscribe("work", qos=1)
-        await nodes.filters(hubs["a"], "b", 1)
-    acknowledged: list[bytes] = []
-    over = asyncio.Event()
-
-    async def write() -> None:
-        while not over.is_set():
-            said = b"%d" % len(acknowledged)
-            try:
-                async with Client(hubs["a"], "mqtt", "writer") as writer:
-                    while not over.is_set():
-                        await writer.publish("work", said, 1)
-                        acknowledged.append(said)
-                        said = b"%d" % len(acknowledged)
-            except (HubbubError, OSError):
-                await asyncio.sleep(0.05)
-
-    writing = asyncio.create_task(write())
-    for name, other in (("b", "a"), ("a", "b")):
-        passing = Client(hubs[name], "mqtt", "passing")
-        await passing.client.__aenter__()
-        stays = await stack.enter_async_context(Client(hubs[other], "mqtt", f"stays-{name}"))
-        assert await asyncio.to_thread(hubs[name].stop) == 0
-        with pytest.raises(HubbubError, match=f"use another server.*{other}.example.org:1883"):
-            await passing.read(1)
-        await asyncio.sleep(0.5)  # the others go on meanwhile
-        hubs[name] = await asyncio.to_thread(nodes.hub, name, *placed(name))
-        await nodes.know(hubs[name], other)
-        await stays.publish("still/here", b"", 1)
-    over.set()
-    await writing
-    await nodes.until(hubs["a"], lambda c: not c["kept"])
-    async with connect(hubs["b"].url("mqtt"), **lasting) as reader, asyncio.timeout(PATIENCE):
-        messages = aiter(reader.messages())
-        got: list[bytes] = []
-        while not got or got[-1] != acknowledged[-1]:
-            got.append((await anext(messages)).payload)
-    assert len(acknowledged) > 100
-    assert list(dict.fromkeys(got)) == acknowledged  # a writer that was cut off says it again
-
-
-def placed(name: str) -> tuple[str, str]:
-    return "--set", f"cluster.place={name}.example.org:1883"
-
-
 async def live(writer: Client, reader: Client) -> None:
     """What one publishes reaches the other, from some moment on."""
     for attempt in range(100):
@@ -505,7 +455,7 @@ async def test_nats_that_is_lost_and_found(
     began = time.monotonic()
     await nodes.know(a, "b")
     await nodes.know(b, "a")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < MEET_SECONDS + BUSY_SECONDS
     await live(clients["a"], clients["b"])
     async with Client(a, "mqtt", "late") as late:
         async with asyncio.timeout(PATIENCE):

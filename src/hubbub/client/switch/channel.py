@@ -154,6 +154,10 @@ def _head(text: str) -> tuple[int, int]:
     return int(status), int(headers["content-length"])
 
 
+class Unavailable(Refused):
+    """Not now: the node that has the queue is away, or no quorum answers (503)."""
+
+
 class Channel:
     """A logged-in connection, opened when first used and again after it broke.
 
@@ -220,7 +224,8 @@ class Channel:
             raise error from None
         if answer.status != 200:
             text = answer.body.decode(errors="replace").strip()
-            raise Refused(f"the hub answered {target} with {answer.status}: {text or 'no reason'}")
+            kind = Unavailable if answer.status == 503 else Refused
+            raise kind(f"the hub answered {target} with {answer.status}: {text or 'no reason'}")
         return answer.body
 
     def close(self, error: Exception | None = None) -> None:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
-from hubbub.client.switch.channel import Address, Channel
+from hubbub.client.switch.channel import Address, Channel, Unavailable
 from hubbub.client.switch.service import Handler, Reply, Service
 from hubbub.client.usage import NOTHING, Payload, failed, payload_of
 from hubbub.errors import CallTimeout, Refused, SettingError
@@ -125,10 +125,12 @@ class SwitchClient:
                 self._found()
                 return answer
 
-    async def _missed(self, error: OSError) -> None:
+    async def _missed(self, error: OSError | Unavailable) -> None:
         if not self._away:
             self._away = True
-            log.warning("lost the hub at %s (%s); trying again", self._address.shown, error)
+            lost = not isinstance(error, Unavailable)
+            text = "lost the hub at %s (%s)" if lost else "the hub at %s cannot now (%s)"
+            log.warning(f"{text}; trying again", self._address.shown, error)
         await asyncio.sleep(RETRY_SECONDS)
 
     def _found(self) -> None:
@@ -270,7 +272,8 @@ class SwitchClient:
     async def _consume(
         self, channel: Channel, queue: str, take: Callable[[Delivery], Awaitable[None]]
     ) -> None:
-        """Take the messages of a queue, oldest first, through lost connections.
+        """Take the messages of a queue, oldest first, through lost connections, also of the queue's
+        node to the hub.
 
         After one everything unacknowledged is taken again: the hub may have been another one.
         """
@@ -281,7 +284,7 @@ class SwitchClient:
                     messages, cursor = await _transfer(channel, (queue,), cursor, POLL_SECONDS)
                     for delivery in messages:
                         await take(delivery)
-                except OSError as error:
+                except (OSError, Unavailable) as error:
                     cursor = codec.FIRST
                     await self._missed(error)
                 else:

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from hubbub.client.switch.channel import Channel
+from hubbub.client.switch.channel import Channel, Unavailable
 from hubbub.client.usage import Payload, failure, reply_of
 from hubbub.errors import CallFailed, HubbubError
 from hubbub.protocols.switch.codec import Delivery
@@ -106,7 +106,7 @@ class Service:
     async def _send(self, request: Delivery, reply: Reply) -> None:
         try:
             await self._respond(request, reply)
-        except OSError as error:
+        except (OSError, Unavailable) as error:
             self._kept[request.number] = (request, reply)
             self._channel.close(ConnectionResetError(f"an answer was not sent: {error}"))
 
