@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from tests.cluster.test_nats import PROGRAM, Nodes, nodes, server
 from tests.cluster.test_queues import Switch
 from tests.process import RunningHub
+from tests.test_rpc import PEERS, peer, until_empty
 
 __all__ = ["nodes", "server"]
 PATIENCE = 60.0
@@ -117,3 +119,38 @@ async def test_the_home_is_killed_while_a_consumer_waits_elsewhere(nodes: Nodes)
             again.cursor.clear()
             await asyncio.sleep(0.1)
     assert found == [*map(str, range(10, 50)), "kept"]
+
+
+async def test_all_nine_calls_cross_whichever_node_has_the_queue(nodes: Nodes) -> None:
+    """From callers at node a to responders at b, with queues at either and at a third one."""
+    hubs = {name: await asyncio.to_thread(nodes.hub, name) for name in "abc"}
+    for name, hub in hubs.items():
+        await nodes.know(hub, *set(hubs) - {name})
+    every = list(itertools.product(hubs, PEERS, PEERS))
+    for name, hub in hubs.items():
+        maker = await client(hub, f"maker-{name}")
+        for home, caller, responder in every:
+            if home == name:
+                await maker.get(f"/persistent/{home}-{caller}-{responder}")
+        await maker.get(f"/persistent/last-{name}")
+    for name, other in itertools.permutations(hubs, 2):
+        await lists(hubs[name], await client(hubs[name], "looks"), f"last-{other}")
+    for home, caller, responder in every:
+        queue = f"{home}-{caller}-{responder}"
+        async with (
+            peer(caller, hubs["a"].port, queue) as asking,
+            peer(responder, hubs["b"].port, queue) as answering,
+        ):
+            await answering.respond()
+            for payload in (b"one", b"two"):
+                await asking.ask(payload)
+                asked = await answering.taken()
+                assert asked.payload == payload, queue
+                await answering.answer(asked, payload.upper())
+                assert await asking.heard() == payload.upper(), queue
+            await until_empty(hubs[home], queue)
+    for home, _, _ in every:
+        found = await (await client(hubs[home], "counts")).get("/")
+        assert set(json.loads(found)["permanent_queues"]) == {
+            f"last-{home}", *("-".join(one) for one in every if one[0] == home)
+        }
