@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import httpx
 import pytest
 
 from hubbub import connect
+from hubbub.client.mqtt import Will
 from hubbub.errors import HubbubError
 from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
+from tests.cluster.test_nats import stack
 from tests.process import RunningHub
 
-__all__ = ["hubs", "quorum"]
+__all__ = ["hubs", "quorum", "stack"]
 
 PATIENCE = 40.0
 FAILOVER_SECONDS = 10.0
@@ -120,9 +123,10 @@ async def test_who_starts_alone_lets_sessions_begin_that_are_at_nobody_who_is_aw
     assert await read(b, "at-b") == [b"meanwhile"]
 
 
-async def test_sessions_queues_and_delayed_messages_of_a_killed_node_go_on_at_another(
-    hubs: Hubs, quorum: Quorum
+async def test_all_that_lasts_of_a_killed_node_goes_on_at_another(
+    hubs: Hubs, quorum: Quorum, stack: AsyncExitStack
 ) -> None:
+    """Sessions, queues, delayed and retained messages, and the will of who was connected."""
     a, b = await asyncio.to_thread(pair, hubs)
     for qos in (1, 2):
         async with connect(a.url("mqtt"), client_id=f"away{qos}", clean=False) as client:
@@ -132,6 +136,13 @@ async def test_sessions_queues_and_delayed_messages_of_a_killed_node_go_on_at_an
     async with connect(a.url("mqtt"), client_id="later") as client:
         await client.publish("$delayed/20/kept/1", b"delayed", qos=1)
         await client.publish("state/x", b"kept", qos=1, retain=True)
+        await client.publish("state/y", b"kept", qos=1, retain=True)
+        await client.publish("state/y", b"", qos=1, retain=True)
+    will = Will("last/words", b"killed", 1)
+    dying = connect(a.url("mqtt"), client_id="dying", will=will, reconnect=False)
+    await stack.enter_async_context(dying)
+    watcher = await stack.enter_async_context(connect(b.url("mqtt"), client_id="watcher"))
+    await watcher.subscribe("last/words", qos=1)
     acked: dict[str, set[bytes]] = {"kept/1": set(), "kept/2": set(), "$queue/jobs": set()}
     tasks = [
         asyncio.create_task(flow(a, topic, 2 if topic == "kept/2" else 1, acked[topic], f"w{at}"))
@@ -159,6 +170,22 @@ async def test_sessions_queues_and_delayed_messages_of_a_killed_node_go_on_at_an
         while not frozen["$queue/jobs"] <= jobs:
             async with asyncio.timeout(PATIENCE):
                 jobs.add((await anext(messages)).payload)
+    async with connect(b.url("mqtt"), client_id="late") as late:
+        await late.subscribe("state/#", qos=1)
+        await late.publish("state/z", b"behind all", qos=1)
+        assert await said(late, b"behind all") == [b"kept", b"behind all"]
+    await watcher.publish("last/words", b"behind all", qos=1)
+    assert await said(watcher, b"behind all") == [b"killed", b"behind all"]
+
+
+async def said(client: Any, last: bytes) -> list[bytes]:
+    """All that a client hears up to this."""
+    found: list[bytes] = []
+    messages = aiter(client.messages())
+    async with asyncio.timeout(PATIENCE):
+        while last not in found:
+            found.append((await anext(messages)).payload)
+    return found
 
 
 async def test_who_was_dead_comes_back_as_an_empty_node_and_takes_part(
