@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from hubbub.core.kept import Kept
 from hubbub.core.state import State
-from hubbub.errors import HubbubError
+from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.arrow import BUFFERS_AT
 from hubbub.journal.batch import Batch
@@ -19,6 +20,7 @@ from hubbub.schema import CONNECT, PUBLISH, Row, column_of
 from tests.journal.rows import any_rows, forged, numbered
 
 AS_WRITTEN = Righting(ENDLESS)
+COUNT_AT = 16  # in the header: how many rows a frame has
 LONG_NAME = "n" * 1_200
 
 names = st.one_of(
@@ -139,3 +141,16 @@ def test_a_forged_frame_is_refused_or_read(place: int) -> None:
             folded(batch)
         except HubbubError:
             continue
+
+
+def test_a_forged_count_takes_no_memory() -> None:
+    rows = [Row(n, 0, PUBLISH, topic=b"a/%d" % n, retain=True, payload=b"x") for n in (1, 2, 3)]
+    made = forged(bytes(frame.encode(rows)), 0, COUNT_AT, 1 << 22, "<I")
+    batch = Batch(frame.Columns(memoryview(made), 0), AS_WRITTEN, -1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(JournalError, match="right by its checksum"):
+            batch.retained()
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -463,8 +463,8 @@ class Columns:
 
     def is_all(self, number: int, value: bytes) -> bool:
         """Whether a column of texts has this one in each row."""
-        same = self.joined(number) == value * self.count
-        return same and bytes(self.raw(number)) == _even(len(value), self.count)
+        ends, joined = bytes(self.raw(number)), self.joined(number)  # so many rows there are
+        return joined == value * self.count and ends == _even(len(value), self.count)
 
     def values(self, number: int) -> Sequence[Any]:
         """Them all, as rows have them."""
