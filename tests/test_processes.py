@@ -537,6 +537,8 @@ async def test_lists_are_of_all_processes_and_a_page_of_them_is_whole(start_hub:
         assert sorted(one["client"] for one in filters["subscriptions"]) == names
         retained = await asyncio.to_thread(listed, hub, "ls/retained?search=kept")
         assert retained["count"] == 1 and "processes" not in retained, "every process has all"
+        for name in ("process-1", "process-2"):
+            assert await asyncio.to_thread(ended, hub, f"nodes?name={name}") == 404
     for _ in range(100):
         gone = await asyncio.to_thread(listed, hub, "ls/gone?limit=8")
         if gone["count"] == MANY:

@@ -595,8 +595,8 @@ class Node:
         self.broker.keep_room(reason)
 
     async def remove_node(self, name: str, force: bool) -> removal.Refusal | Rest:
-        """Another node of the cluster, for good."""
-        if self.membership is None:
+        """Another node of the cluster, for good. Processes of one hub are none that go."""
+        if self.membership is None or not self.settings.cluster.url:
             return removal.Refusal(removal.MISSING, "this hub is no node of a cluster")
         unable = self.copying is None or self.copying.stream.unable
         heirs = None if unable else self.heirs
