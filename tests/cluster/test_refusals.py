@@ -28,7 +28,7 @@ from hubbub.cli import doctor
 from hubbub.cluster import nats, refusals
 from hubbub.cluster.connecting import RETRY_SECONDS, Entry, client_options, is_refusal
 from hubbub.cluster.nats import Nats
-from hubbub.cluster.refusals import PUBLISH, SUBSCRIBE, Denied, matches, refusal
+from hubbub.cluster.refusals import MOST, PUBLISH, SUBSCRIBE, Denied, matches, refusal
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
@@ -242,6 +242,13 @@ async def engine(settings: Cluster, heard: list[bytes] | None = None) -> AsyncIt
 
 def lines(caplog: pytest.LogCaptureFixture, part: str) -> list[str]:
     return [one.getMessage() for one in caplog.records if part in one.getMessage()]
+
+
+def test_troubles_that_were_said_are_so_many_whatever_a_server_says() -> None:
+    engine = Nats(Cluster(url=("nats://a",), name="b", group="G"))
+    for number in range(3 * MOST):
+        engine._down(f"odd {number}")
+    assert engine.trouble == f"odd {3 * MOST - 1}" and len(engine._said) <= MOST
 
 
 @has_server

@@ -26,7 +26,7 @@ from hubbub.cluster.connecting import (
     context_of,
 )
 from hubbub.cluster.engine import Heard
-from hubbub.cluster.refusals import Denied, Refusal
+from hubbub.cluster.refusals import MOST, Denied, Refusal
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.errors import SettingError
@@ -176,6 +176,8 @@ class Nats:
 
     def _down(self, trouble: str) -> None:
         if trouble not in self._said:
+            if len(self._said) >= MOST:  # a server may say another thing each time
+                self._said.clear()
             self._said.add(trouble)
             log.warning("%s; trying again, and serving this node's own clients", trouble)
         self.up, self._trouble = False, trouble

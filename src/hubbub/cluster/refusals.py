@@ -25,7 +25,7 @@ VIOLATION: Final = "Authorization Violation"
 # As nats-py says it, all in small letters.
 DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
 LASTS_SECONDS: Final = 30.0  # what is refused is tried more often: a new stream every 12 s
-MOST: Final = 100  # rights that are remembered: there are some twenty
+MOST: Final = 100  # rights, and troubles, that are remembered: there are some twenty
 
 # What an account must grant, `guide/cluster.md` has it; without copies the first two.
 PUBLISH: Final = (
