@@ -134,10 +134,13 @@ async def test_who_was_started_later_under_a_name_that_another_one_has_copies_no
 
 
 class Servers:
-    """One stream as the servers keep it, which lets go of nothing: each purge fails."""
+    """One stream as the servers keep it, which lets go of nothing: each purge fails. `late`: what
+    somebody else says just before the first stop.
+    """
 
     def __init__(self, *pieces: Piece) -> None:
         self.held = list(enumerate(pieces, 1))
+        self.late: list[Piece] = []
 
     def found(self, behind: int = 0) -> Found:
         at, last = self.held[-1]
@@ -152,47 +155,54 @@ class Servers:
         return self.held[behind:upto]
 
     async def fence(self, node: str, after: int, life: int, author: str) -> int:
-        self.put(Piece(life, 1, FENCE, 0, False, author.encode()), after)
-        return len(self.held)
+        while self.late:
+            self.put(self.late.pop(0), len(self.held))
+        return self.put(Piece(life, 1, FENCE, 0, False, author.encode()), after)
 
-    def put(self, piece: Piece, after: int) -> None:
-        if after == len(self.held):
-            self.held.append((after + 1, piece))
+    def put(self, piece: Piece, after: int) -> int:
+        if after != len(self.held):
+            return 0
+        self.held.append((after + 1, piece))
+        return after + 1
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("says", ["no more", "more", "nothing whole"])
 async def test_what_a_later_hub_of_its_name_said_behind_its_stop_is_not_judged_by_numbers_of_rows(
-    tmp_path: Path, whole: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
 ) -> None:
     """This one stood still; the later one stopped its stream, took over, acknowledged, and could
-    let go of nothing in the stream. Its rows are few, those here are many.
+    let go of nothing in the stream. Its rows are few, those here are many. It may say more while
+    it is stopped.
     """
+    monkeypatch.setattr("hubbub.runtime.copying.RETRY_SECONDS", 0)
     world = Keepers(names=("a", "b"))
     member = world.members["a"]
     journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
     settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
     copying: Any = Copying(member, journal, settings, [], lambda: None)
+    whole = says != "nothing whole"
     servers = Servers(
         Piece(7, 1, STATE, 900, False, b""), Piece(7, 2, LOG, 990, False, b""),
         Piece(8, 1, FENCE, 0, False, b"a@3"),
         Piece(9, 1, STATE, 10, not whole, b""), Piece(9, 2, LOG, 20, False, b""),
     )  # fmt: skip
+    servers.late = [Piece(9, 3, LOG, 21, False, b"")] if says == "more" else []
     stream = copying.stream
     stream.last, stream.read, stream.fence, stream.put = (
         servers.last, servers.read, servers.fence, servers.put,
     )  # fmt: skip
+    stream.look = lambda behind, number: None
+    stream.up = True
     copying._landed = looked
     copying._life, copying._found_upto = 7, 1000
     copying.copies.begin(7, Found(2, None), 990, iter(()), iter(()))
-    stream.look = lambda behind, number: None
-    stream.up = True
     try:
         copying.copies.connected()
         copying.copies.found(servers.found(2), 1)
         async with asyncio.timeout(5):
             await copying._beginning
         stops = [at for at, piece in servers.held if piece.kind == FENCE]
-        assert stops == ([3, 6] if whole else [3])
+        assert stops == {"no more": [3, 6], "more": [3, 7], "nothing whole": [3]}[says]
         assert copying.is_own_heir == whole and copying.fenced_at == stops[-1]
         assert servers.held[-1][1].life > 9 and copying.copies.life == servers.held[-1][1].life
     finally:

@@ -28,7 +28,7 @@ from hubbub.core.limits import (
     CLUSTER_COPY_HEADS,
 )
 from hubbub.core.session import Revival
-from hubbub.errors import JournalError
+from hubbub.errors import HubbubError, JournalError
 from hubbub.journal.copied import Files, Snapshot
 from hubbub.journal.files import write_whole
 from hubbub.journal.writer import Journal
@@ -260,7 +260,10 @@ class Copying:
         author = estates.named(name, found.at + 1)  # as which this node answers for it
         life = found.following(self.broker.clock.stamp())
         await self.stream.fence(name, found.at, life, author)
-        return await self.stream.last(self.stream.name)  # or another node was first
+        found = await self.stream.last(self.stream.name)
+        if found.last is None or found.last.kind != FENCE:  # else another node may have been first
+            raise HubbubError("somebody else writes to the stream of this node")
+        return found
 
     async def _begins_anew(self, found: Found) -> bool:
         """This node was removed by hand. A directory that is one of this name since then, empty or
