@@ -1,9 +1,10 @@
 """What copies of a node's log cost: durable publishes beside a hub without, and nats-server's MQTT.
 
 `python -m benchmarks.copies` starts three nats-servers with JetStream and hubs on the loopback. A
-session that lasts is away, so each message of QoS 1 must be kept before it is acknowledged. Rounds
-are taken in turns. CPU is that of all processes that the column needs. The floor is the least that
-a program in Python does for it (`benchmarks.copies_floor`).
+session that lasts is away, so each message of QoS 1 must be kept before it is acknowledged: where
+its publisher is, or, across, at another node than that one. Rounds are taken in turns. CPU is that
+of all processes that the column needs. The floor is the least that a program in Python does for it
+(`benchmarks.copies_floor`). nats-server syncs nothing, so there are columns that do not either.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ WINDOW: Final = 100
 
 
 class Column(NamedTuple):
-    """`port`: where its MQTT is; `brokers`: whose CPU counts."""
+    """`port`: where its MQTT is; `brokers`: whose CPU counts; `home`: where the session is away, 0
+    for the same.
+    """
 
     name: str
     port: int
     brokers: list[Broker]
+    home: int = 0
 
     def cpu(self) -> float:
         return sum(broker.cpu() for broker in self.brokers)
@@ -68,8 +72,8 @@ def new_enough(server: str) -> bool:
 
 
 @contextmanager
-def servers(folder: Path) -> Iterator[tuple[list[Broker], int]]:
-    """Three of them as one cluster, and the port where the first speaks MQTT."""
+def servers(folder: Path) -> Iterator[tuple[list[Broker], list[int]]]:
+    """Three of them as one cluster, and the ports where they speak MQTT."""
     ports, routes, mqtt = ([free_port() for _ in range(3)] for _ in range(3))
     joined = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
     with ExitStack() as stack:
@@ -90,12 +94,12 @@ def servers(folder: Path) -> Iterator[tuple[list[Broker], int]]:
             wait_for(ports[number], process)
             found.append(Broker(f"nats {number}", ports[number], process.pid))
         time.sleep(SETTLE_SECONDS)
-        yield found, mqtt[0]
+        yield found, mqtt
 
 
 @contextmanager
-def floor(nats: Broker, file: Path) -> Iterator[Broker]:
-    command = [sys.executable, "-m", "benchmarks.copies_floor", str(nats.port), str(file)]
+def floor(nats: Broker, file: Path, *options: str) -> Iterator[Broker]:
+    command = [sys.executable, "-m", "benchmarks.copies_floor", str(nats.port), str(file), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     with ended(process):
         yield Broker("floor", banner_port(process), process.pid)
@@ -111,7 +115,8 @@ def dial(port: int, name: bytes, clean: bool) -> socket.socket:
 
 def publish(column: Column, count: int, window: int) -> tuple[list[float], float, float]:
     """Milliseconds to each acknowledgement, microseconds of CPU a message, messages a second."""
-    with dial(column.port, b"away", False) as away:
+    home = column.home or column.port
+    with dial(home, b"away", False) as away:
         away.sendall(codec.subscribe(1, [(b"kept", 1)]))
         away.recv(100)
         away.sendall(codec.DISCONNECT_PACKET)
@@ -132,7 +137,7 @@ def publish(column: Column, count: int, window: int) -> tuple[list[float], float
         seconds = time.perf_counter() - began
         spent = column.cpu() - before
         sock.sendall(codec.DISCONNECT_PACKET)
-    dial(column.port, b"away", True).close()
+    dial(home, b"away", True).close()
     return waits, spent / count * 1e6, count / seconds
 
 
@@ -145,19 +150,27 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         nats, mqtt = stack.enter_context(servers(folder))
         urls = ",".join(f"nats://127.0.0.1:{one.port}" for one in nats)
-        alone = stack.enter_context(hubbub("alone", folder / "alone"))
-        copied = stack.enter_context(
-            hubbub(
-                "copied", folder / "copied", f"cluster.url={urls}", "cluster.name=a",
-                "cluster.copies=3",
-            )
-        )  # fmt: skip
+        def hub(name: str, *settings: str) -> Broker:
+            return stack.enter_context(hubbub(name, folder / name, *settings))
+
+        def node(name: str, group: str, *settings: str) -> Broker:
+            own = f"cluster.name={name}", f"cluster.group={group}"
+            return hub(name, f"cluster.url={urls}", "cluster.copies=3", *own, *settings)
+
+        alone, copied = hub("alone"), node("a", "one")
+        quick = node("q", "two", "journal.durability=os")
+        here, there = node("here", "three"), node("there", "three")
         least = stack.enter_context(floor(nats[0], folder / "floor"))
+        unsynced = stack.enter_context(floor(nats[0], folder / "unsynced", "--leave-it-unsynced"))
         columns = [
-            Column("Hubbub, no copies", alone.port, [alone]),
-            Column("Hubbub, three copies", copied.port, [copied, *nats]),
-            Column("the least in Python, R3", least.port, [least, *nats]),
-            Column("nats-server's MQTT, R3", mqtt, nats),
+            Column("Hubbub, no copies, its disk synced", alone.port, [alone]),
+            Column("Hubbub, three copies, its disk synced", copied.port, [copied, *nats]),
+            Column("the same across two nodes", here.port, [here, there, *nats], there.port),
+            Column("Hubbub, three copies, nothing synced", quick.port, [quick, *nats]),
+            Column("the least in Python, R3, its disk synced", least.port, [least, *nats]),
+            Column("the least in Python, R3, nothing synced", unsynced.port, [unsynced, *nats]),
+            Column("nats-server's MQTT, R3, nothing synced", mqtt[0], nats),
+            Column("the same across two servers", mqtt[0], nats, mqtt[1]),
         ]
         time.sleep(SETTLE_SECONDS)
         print("| durable QoS 1 | in flight | p50 ms | p99 ms | CPU, µs a message | messages/s |")

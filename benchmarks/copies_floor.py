@@ -1,10 +1,10 @@
 """The least that a program in Python does for copies: the floor of `benchmarks.copies`.
 
-`python -m benchmarks.copies_floor NATS-PORT FILE` says on which port it hears one MQTT client at a
-time. It knows PUBLISH by its first byte and looks at nothing else: what came in one read is one
-message of an R3 stream, with the number it must follow; the same bytes are appended to the file and
-synced, in the same thread while the servers work; then all of it is acknowledged. No session, no
-journal, no loop, no client library.
+`python -m benchmarks.copies_floor NATS-PORT FILE [--leave-it-unsynced]` says on which port it hears
+one MQTT client at a time. It knows PUBLISH by its first byte and looks at nothing else: what came
+in one read is one message of an R3 stream, with the number it must follow; the same bytes are
+appended to the file and synced (or left to the system), in the same thread while the servers work;
+then all of it is acknowledged. No session, no journal, no loop, no client library.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import socket
 import sys
 from typing import Final
 
-STREAM: Final = "floor"
 CONNECT: Final = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
 CONFIG: Final = {
-    "name": STREAM, "subjects": ["floor.log"], "retention": "limits", "storage": "file",
+    "retention": "limits", "storage": "file",
     "discard": "new", "num_replicas": 3, "max_consumers": -1, "max_msgs": -1, "max_bytes": -1,
     "deny_delete": True,
 }  # fmt: skip
@@ -28,14 +27,16 @@ FRAME_BYTES: Final = 1100  # that a group of the journal has beside the payloads
 class Stream:
     """One connection to NATS, whose answers are read where they are waited for."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, name: str) -> None:
+        self.name = name
         self.sock = socket.create_connection(("127.0.0.1", port), 20)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.rest = b""
-        self.sock.sendall(CONNECT + b"SUB _INBOX.floor 1\r\n")
-        said = json.dumps(CONFIG).encode()
-        subject = f"$JS.API.STREAM.CREATE.{STREAM}".encode()
-        self.sock.sendall(b"PUB %b _INBOX.floor %d\r\n%b\r\n" % (subject, len(said), said))
+        self.sock.sendall(CONNECT + f"SUB _INBOX.{name} 1\r\n".encode())
+        said = json.dumps({**CONFIG, "name": name, "subjects": [f"{name}.log"]}).encode()
+        subject = f"$JS.API.STREAM.CREATE.{name}".encode()
+        asked = subject, name.encode(), len(said), said
+        self.sock.sendall(b"PUB %b _INBOX.%b %d\r\n%b\r\n" % asked)
         found = json.loads(self.answer())
         self.last = int(found["state"]["last_seq"])
 
@@ -54,9 +55,9 @@ class Stream:
 
     def append(self, data: bytes) -> None:
         head = b"NATS/1.0\r\nNats-Expected-Last-Sequence: %d\r\n\r\n" % self.last
-        sizes = len(head), len(head) + len(data)
+        name, sizes = self.name.encode(), (len(head), len(head) + len(data))
         self.sock.sendall(
-            b"HPUB floor.log _INBOX.floor %d %d\r\n%b%b\r\n" % (*sizes, head, data)
+            b"HPUB %b.log _INBOX.%b %d %d\r\n%b%b\r\n" % (name, name, *sizes, head, data)
         )
 
     def appended(self) -> None:
@@ -94,7 +95,7 @@ def answers(data: bytes) -> tuple[bytes, int, int]:
     return b"".join(found), at, count
 
 
-def serve(client: socket.socket, stream: Stream, file: int) -> None:
+def serve(client: socket.socket, stream: Stream, file: int, syncs: bool) -> None:
     rest = b""
     while got := client.recv(65536):
         rest += got
@@ -103,14 +104,16 @@ def serve(client: socket.socket, stream: Stream, file: int) -> None:
             data = bytes(FRAME_BYTES) + rest[:size]
             stream.append(data)
             os.write(file, data)
-            os.fdatasync(file)
+            if syncs:
+                os.fdatasync(file)
             stream.appended()
         client.sendall(said)
         rest = rest[size:]
 
 
 def main() -> None:
-    stream = Stream(int(sys.argv[1]))
+    syncs = "--leave-it-unsynced" not in sys.argv
+    stream = Stream(int(sys.argv[1]), "synced" if syncs else "unsynced")
     file = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT, 0o600)
     os.posix_fallocate(file, 0, 64 << 20)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -119,7 +122,7 @@ def main() -> None:
             client, _ = listener.accept()
             with client:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                serve(client, stream, file)
+                serve(client, stream, file, syncs)
 
 
 if __name__ == "__main__":
