@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -14,9 +15,11 @@ import pytest
 from hubbub import connect
 from hubbub.cluster.copies import STATE
 from hubbub.cluster.jetstream import HEADER, stream_of
+from hubbub.errors import HubbubError
 from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_heirs import flow, know, pair, read, status
 from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
+from tests.process import RunningHub
 
 __all__ = ["hubs", "quorum"]
 
@@ -114,3 +117,67 @@ async def write(quorum: Quorum, head: str, data: bytes) -> None:
         assert await stream.stream_info(stream_of("hubbub", "a"))
     finally:
         await client.close()
+
+
+async def publish(
+    hub: RunningHub, name: str, acked: set[bytes], count: int, seconds: float = PATIENCE
+) -> None:
+    """So many of QoS 1, one after the other, as far as the hub acknowledges each in that time."""
+    with contextlib.suppress(HubbubError, OSError, TimeoutError):
+        async with connect(hub.url("mqtt"), client_id=name, reconnect=False) as client:
+            for number in range(count):
+                payload = b"%s %d" % (name.encode(), number)
+                async with asyncio.timeout(seconds):
+                    await client.publish("kept", payload, qos=1)
+                acked.add(payload)
+
+
+def takes_no_part(hub: RunningHub) -> bool:
+    return "has the name 'a'" in status(hub)["cluster"]["trouble"]
+
+
+@pytest.mark.slow
+async def test_a_namesake_of_one_that_is_silent_is_it_until_that_one_is_heard(
+    hubs: Hubs, quorum: Quorum
+) -> None:
+    """The first one stands still (SIGSTOP) for so long that it is taken for dead. What either has
+    acknowledged is there when it goes on.
+    """
+    first = await asyncio.to_thread(hubs.hub, "a")
+    await publish(first, "before", set(), 500)  # rows that a start finds
+    first.stop()
+    first, b = await asyncio.to_thread(pair, hubs)
+    async with connect(first.url("mqtt"), client_id="away", clean=False) as client:
+        await client.subscribe("kept", qos=1)
+    acked: set[bytes] = set()
+    await publish(first, "first", acked, 20)
+    first.process.send_signal(signal.SIGSTOP)
+    try:
+        (hubs.root / "double").mkdir()
+        second = await asyncio.to_thread(hubs.hub, "double", "--cluster-name", "a")
+        await says(hubs, "double", "it is taken for dead")
+        await asyncio.to_thread(hubs.ready, second)
+        await publish(second, "second", acked, 20)
+        assert len(acked) == 40
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    until = time.monotonic() + PATIENCE
+    while not takes_no_part(second):
+        assert time.monotonic() < until, (status(first)["cluster"], status(second)["cluster"])
+        await publish(second, f"late {time.monotonic()}", acked, 3, seconds=3.0)
+    assert not takes_no_part(first)
+    unheard: set[bytes] = set()
+    await publish(second, "never", unheard, 3, seconds=3.0)
+    assert not unheard, "who takes no part acknowledges nothing that lasts"
+    second.stop(signal.SIGKILL)
+    await asyncio.to_thread(hubs.ready, first)
+    await asyncio.to_thread(know, b, "a")
+    await publish(b, "after", acked, 20)
+    got: list[bytes] = []
+    while not acked <= set(got) and time.monotonic() < until + PATIENCE:
+        with contextlib.suppress(HubbubError):  # b may take the first one for one of before
+            got += await read(b, "away")
+        await asyncio.sleep(0.1)
+    assert not acked - set(got)
+    for name in ("a", "double", "b"):
+        assert "Traceback" not in said_by(hubs, name)
