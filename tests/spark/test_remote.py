@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,13 +24,16 @@ from hubbub.errors import (
 )
 from hubbub.journal.segments import Directory
 from hubbub.spark import hub as asking
+from hubbub.spark import journals
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import Access, Options
 from hubbub.spark.source import Range, Reader, StreamReader
 from tests.certificates import Authority
+from tests.cluster.test_nats import PROGRAM, Nodes, nodes, server
 from tests.journal.rows import header_of
 from tests.process import RunningHub, StartHub
 
+__all__ = ["nodes", "server"]
 TOKEN = "open sesame"
 ACCESS = Access(TOKEN, "", 20)
 
@@ -166,6 +171,54 @@ def test_a_hub_that_restarts_is_waited_for(
 
 
 @pytest.mark.interop
+@pytest.mark.skipif(PROGRAM is None, reason="no nats-server (apt install nats-server)")
+async def test_a_node_of_a_cluster_that_is_away_is_a_gap_until_it_is_back(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = await nodes.pair()
+    await asyncio.to_thread(both_are_read_while_one_is_away, nodes, a, b, monkeypatch, caplog)
+
+
+def both_are_read_while_one_is_away(
+    nodes: Nodes,
+    a: RunningHub,
+    b: RunningHub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(journals, "AGAIN", 0.0)
+    given = {"url": f"{a.url('http')},{b.url('http')}", "reconnectSeconds": "1"}
+    strict = StreamReader(Options(given))
+    lax = StreamReader(Options({**given, "failOnDataLoss": "false"}))
+    start = lax.initialOffset()
+    feed(a, 0, 10)
+    feed(b, 10, 10)
+    end = lax.latestOffset(start, ReadAllAvailable())
+    parts = lax.partitions(start, end)
+    assert sorted(numbers(rows(lax, parts))) == list(range(20))
+    one, other = (one.key for one in lax._journals)
+    b.stop(signal.SIGKILL)
+    feed(a, 20, 10)
+    away = f"journal {other} of {b.url('http')} is away, which is read up to row {end[other]}"
+    with pytest.raises(JournalError, match=f"{away} .* With failOnDataLoss=false it goes on"):
+        strict.latestOffset(end, ReadAllAvailable())
+    later = lax.latestOffset(end, ReadAllAvailable())
+    assert later[one] > end[one] and later[other] == end[other]
+    assert numbers(rows(lax, lax.partitions(end, later))) == list(range(20, 30))
+    assert [away in message for message in caplog.messages] == [True]
+    report = lax.reportLatestOffset()
+    assert report["away"] == {other: b.url("http")} and report["sum"] == later[one] + later[other]
+    assert sorted(numbers(rows(lax, parts))) == list(range(10)), "a batch that was planned"
+    again = nodes.hub("b", "--listen", f"127.0.0.1:{b.port}")
+    feed(again, 30, 10)
+    until = time.monotonic() + 30  # a hub that is busy may not answer the first look in time
+    while (whole := lax.latestOffset(later, ReadAllAvailable())) == later:
+        assert time.monotonic() < until
+    assert numbers(rows(lax, lax.partitions(later, whole))) == list(range(30, 40))
+    assert f"{b.url('http')} is back, with journal {other}" in caplog.messages
+
+
+@pytest.mark.interop
 def test_who_has_no_token_or_a_wrong_one_is_told_what_to_do(hub: RunningHub) -> None:
     for token in ("", "wrong"):
         given = Options({"url": hub.url("http"), **({"token": token} if token else {})})
@@ -243,9 +296,9 @@ def serving() -> Iterator[Callable[[list[tuple[int, dict[str, str], bytes]]], st
         return f"http://127.0.0.1:{server.server_port}"
 
     yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    for one in servers:
+        one.shutdown()
+        one.server_close()
 
 
 Serving = Callable[[list[tuple[int, dict[str, str], bytes]]], str]

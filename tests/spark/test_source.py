@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    InputPartition,
     IsNotNull,
     LessThan,
     LessThanOrEqual,
@@ -26,6 +27,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from hubbub import schema
 from hubbub.config import settings
@@ -88,7 +90,7 @@ def test_available_now_ends_where_the_journal_ended_then(writer: Writer, tmp_pat
     reader.prepareForTriggerAvailableNow()
     writer.write(publish(2, "late"))
     assert reader.latestOffset(offset(writer, 0), ReadAllAvailable()) == offset(writer, 100)
-    assert reader.reportLatestOffset() == offset(writer, 101)
+    assert reader.reportLatestOffset() == offset(writer, 101, sum=101)
 
 
 def test_a_directory_without_journal_is_empty(tmp_path: Path) -> None:
@@ -148,11 +150,118 @@ def test_several_journals_are_one_source(writer: Writer, tmp_path: Path) -> None
     parts = reader.partitions(start, end)
     rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert len(parts) == 2 and len(rows) == 150
+    assert reader.reportLatestOffset() == {**end, "sum": 150}
     alone = {"v": 1, "parts": 1, writer.id: 100}  # a journal that is new begins at its beginning
     assert reader.latestOffset(alone, ReadAllAvailable()) == end
     only = StreamReader(Options({"path": both, "startingOffsets": json.dumps({other.id: -1})}))
     assert only.initialOffset() == offset(writer, 0, **{other.id: 50})
     other.close()
+
+
+@pytest.fixture
+def both(writer: Writer, tmp_path: Path) -> tuple[str, str]:
+    """Two journals as one source, of 100 and 50 rows, and the id of the second one."""
+    other = Writer(tmp_path / "other")
+    other.write(*readings_rows(50))
+    other.close()
+    return f"{data(writer, tmp_path)},{tmp_path / 'other'}", other.id
+
+
+def read_of(reader: StreamReader, parts: Sequence[InputPartition]) -> list[int]:
+    return sorted(
+        seq for part in parts for one in reader.read(part) for seq in one.column("seq").to_pylist()
+    )
+
+
+def test_a_journal_that_is_gone_is_an_error_that_names_it(
+    writer: Writer, both: tuple[str, str], tmp_path: Path
+) -> None:
+    places, other = both
+    end = offset(writer, 100, **{other: 50})
+    runs = StreamReader(Options({"path": places}))
+    assert runs.latestOffset(end, ReadAllAvailable()) == end
+    alone = StreamReader(Options({"path": str(tmp_path / "other")}))
+    (tmp_path / "other").rename(tmp_path / "away")
+    gone = f"journal {other} of {tmp_path}/other is gone, which is read up to row 50"
+    for reader in (runs, StreamReader(Options({"path": places}))):
+        with pytest.raises(OffsetError, match=f"{gone} .* With failOnDataLoss=false it goes on"):
+            reader.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(OffsetError, match=gone):
+            reader.partitions(offset(writer, 0), end)
+    with pytest.raises(OffsetError, match=f"{gone} .*: it goes on after that row$"):
+        alone.latestOffset({"v": 1, "parts": 1, other: 50}, ReadAllAvailable())
+    Writer(tmp_path / "other").close()  # a hub was started there, with nothing
+    for reader in (StreamReader(Options({"path": places})), runs):
+        with pytest.raises(OffsetError, match="none of the places has it") as said:
+            reader.latestOffset(end, ReadAllAvailable())
+        assert f"{tmp_path}/data has {writer.id}, {tmp_path}/other has " in str(said.value)
+
+
+def test_the_others_are_read_while_a_journal_is_gone(
+    writer: Writer, both: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    places, other = both
+    end = offset(writer, 100, **{other: 20})
+    runs = StreamReader(Options({"path": places, **LAX}))
+    assert runs.latestOffset(end, ReadMaxRows(3)) == {**end, other: 23}
+    (tmp_path / "other").rename(tmp_path / "away")
+    starts = StreamReader(Options({"path": places, **LAX}))
+    for reader in (runs, starts):
+        assert [reader.latestOffset(end, ReadAllAvailable()) for _ in range(2)] == [end, end]
+    gone = f"journal {other} of {tmp_path}/other is gone, which is read up to row 20"
+    assert len(caplog.records) == 2, "each says it once"
+    assert all(gone in message for message in caplog.messages)
+    report = {**end, "away": {other: str(tmp_path / "other")}}
+    assert starts.reportLatestOffset() == {**report, "sum": 120}
+    assert runs.reportLatestOffset() == {**report, other: 50, "sum": 150}
+    writer.write(publish(2, "more"))
+    later = offset(writer, 101, **{other: 20})
+    for reader in (runs, starts):
+        assert reader.latestOffset(end, ReadAllAvailable()) == later
+        assert read_of(reader, reader.partitions(end, later)) == [101]
+    caplog.clear()
+    (tmp_path / "away").rename(tmp_path / "other")
+    whole = offset(writer, 101, **{other: 50})
+    for reader in (runs, starts):
+        assert reader.latestOffset(later, ReadAllAvailable()) == whole
+        assert read_of(reader, reader.partitions(later, whole)) == [*range(21, 51)]
+        assert "away" not in reader.reportLatestOffset()
+    back = f"{tmp_path}/other is back, with journal {other}"
+    assert caplog.messages == [back, back]
+
+
+def test_rows_of_a_planned_batch_whose_journal_went_are_left_out(
+    writer: Writer, both: tuple[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its end stands in the checkpoint; that they are cut as before is for who writes them."""
+    places, other = both
+    start, end = offset(writer, 0, **{other: 0}), offset(writer, 100, **{other: 50})
+    given = {"path": places, "minPartitions": "6"}
+    reader = StreamReader(Options({**given, **LAX}))
+    parts = reader.partitions(start, end)
+    ranges = [(part.journal, part.after, part.upto) for part in parts]  # type: ignore[attr-defined]
+    (tmp_path / "other").rename(tmp_path / "away")
+    assert read_of(reader, parts) == [*range(1, 101)]
+    assert f"journal {other} is gone" in caplog.text and "its rows 1 to 25 is left" in caplog.text
+    with pytest.raises(OffsetError, match="other holds another journal than before"):
+        read_of(StreamReader(Options(given)), parts)
+    caplog.clear()
+    again = StreamReader(Options({**given, **LAX}))
+    found = again.partitions(start, end)
+    assert ranges == [(part.journal, part.after, part.upto) for part in found]  # type: ignore[attr-defined]
+    assert read_of(again, found) == [*range(1, 101)]
+    assert f"rows 1 to 50 of journal {other} are skipped" in caplog.text
+    assert again.latestOffset(end, ReadAllAvailable()) == {**end, "lost": 50}
+    assert again.latestOffset(end, ReadAllAvailable()) == end, "they are counted once"
+
+
+def test_no_checkpoint_of_another_hub_is_gone_on_from(
+    writer: Writer, both: tuple[str, str], tmp_path: Path
+) -> None:
+    """Whatever may be lost: its journals are not gone, they are others."""
+    reader = StreamReader(Options({"path": both[0], **LAX}))
+    with pytest.raises(OffsetError, match="checkpoint of another hub: .* 0123456789abcdef"):
+        reader.latestOffset({"v": 1, "parts": 2, "0123456789abcdef": 5}, ReadAllAvailable())
 
 
 def test_positions_by_name(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,6 +491,45 @@ def test_stream_goes_on_where_its_checkpoint_stands(
     writer.write(publish(2, "more"))
     run()
     assert seen == [list(range(1, 61)), list(range(61, 101)), [101]]
+
+
+@pytest.mark.spark
+def test_a_stream_of_several_journals_goes_on_without_one_and_then_with_it(
+    spark: SparkSession, writer: Writer, both: tuple[str, str], tmp_path: Path
+) -> None:
+    places, other = both
+    seen: list[list[int]] = []
+
+    def run(**given: str) -> StreamingQueryProgress | None:
+        rows = spark.readStream.format("hubbub").options(**given).load(places)
+        query = (
+            rows.writeStream.foreachBatch(lambda frame, batch: seen.append(seqs(frame)))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        return query.lastProgress
+
+    run()
+    (tmp_path / "other").rename(tmp_path / "away")
+    writer.write(publish(2, "more"))
+    with pytest.raises(PySparkException, match="other is gone, which is read up to row 50"):
+        run()
+    progress = run(**LAX)
+    assert progress is not None
+    latest = json.loads(progress.sources[0].latestOffset)
+    assert latest == {
+        "v": 1, "parts": os.cpu_count(), writer.id: 101, other: 50, "sum": 151,
+        "away": {other: str(tmp_path / "other")},
+    }  # fmt: skip
+    assert not progress.sources[0].metrics, "Spark takes some now: report what is there"
+    (tmp_path / "away").rename(tmp_path / "other")
+    back = Writer(tmp_path / "other")
+    back.write(publish(2, "back"), publish(2, "back"))
+    back.close()
+    run()
+    assert seen == [sorted([*range(1, 101), *range(1, 51)]), [101], [51, 52]]
 
 
 @pytest.mark.spark

@@ -42,8 +42,8 @@ from hubbub.pipeline.rules import NO_RULES, Rules
 from hubbub.pipeline.tables import ALL, alerts, typed
 from hubbub.pipeline.tables.table import AnyTable, Derived, ddl
 from hubbub.pipeline.trial import Trials
+from hubbub.spark.journals import table_at
 from hubbub.spark.options import Access, access
-from hubbub.spark.source import table_at
 from hubbub.spark.start import StartError, died, heap, spent
 
 __all__ = ["NAMES", "PATIENCE", "SESSION", "Publish", "Report", "Source", "run"]

@@ -19,10 +19,13 @@ from urllib.parse import unquote, urlsplit
 from hubbub.errors import HubbubError, JournalError, Refused, SettingError
 from hubbub.spark.options import Access
 
-TIMEOUT: Final = 30.0  # seconds of silence after which a connection is given up
 FIRST_PATIENCE: Final = 5.0  # for a hub that never answered: likely its address is wrong
 PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _AWAY: Final = (502, 503, 504)
+
+
+class AwayError(JournalError):
+    """The hub did not answer in time."""
 
 
 class Answer(NamedTuple):
@@ -41,7 +44,7 @@ class Hub:
     def __init__(self, url: str, access: Access, known: bool = False) -> None:
         parts = urlsplit(url)
         self.name = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        self._patience = access.patience
+        self._patience, self._silence = access.patience, access.silence
         self._known = known
         self._host, self._path = parts.netloc.rpartition("@")[2], parts.path
         self._tls = _context(access.ca) if parts.scheme == "https" else None
@@ -59,7 +62,7 @@ class Hub:
         """The answer, with status 200.
 
         Raises SettingError if the hub does not let us in, Refused if it does not take what was
-        sent, JournalError if it does not answer in time.
+        sent, AwayError if it does not answer in time.
         """
         begun, tries = time.monotonic(), 0
         while True:
@@ -92,8 +95,8 @@ class Hub:
 
     def _open(self) -> http.client.HTTPConnection:
         if self._tls is not None:
-            return http.client.HTTPSConnection(self._host, timeout=TIMEOUT, context=self._tls)
-        return http.client.HTTPConnection(self._host, timeout=TIMEOUT)
+            return http.client.HTTPSConnection(self._host, timeout=self._silence, context=self._tls)
+        return http.client.HTTPConnection(self._host, timeout=self._silence)
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -103,7 +106,7 @@ class Hub:
     def _gone(self, error: Exception, patience: float) -> JournalError:
         if isinstance(error, _Full):
             return JournalError(f"{self.name}: {error}")
-        return JournalError(
+        return AwayError(
             f"the hub at {self.name} did not answer for {patience:g} s ({error}): start it, or "
             "correct the url; a stream goes on from its checkpoint when it is started again"
         )

@@ -52,7 +52,7 @@ READ: Final = {
     "maxPartitions": "at most so many tasks; else as many as this machine has cores, which on a "
     "cluster is not what counts",
     "failOnDataLoss": "`true`: rows that are gone are an error; `false`: go on after them and say "
-    "how many",
+    "how many; a stream of several journals also without one that is gone or away",
     "topics": "MQTT filters, comma-separated: only rows whose topic matches one",
     "kinds": "kinds of rows, comma-separated",
     "pushdown": "batch: `true`: conditions in WHERE decide what is read; only for a DataFrame of "
@@ -104,11 +104,14 @@ def of_table(given: Mapping[str, str]) -> dict[str, str]:
 
 
 class Access(NamedTuple):
-    """How a hub is asked: its token or "", an authority or "", seconds of patience."""
+    """How a hub is asked: its token or "", an authority or "", seconds of patience, and seconds of
+    silence after which a connection is given up.
+    """
 
     token: str
     ca: str
     patience: float
+    silence: float = 30.0
 
 
 def access(lower: Mapping[str, str]) -> Access:
@@ -156,6 +159,7 @@ class Options:
         self.partitions = number("minPartitions", lower.get("minpartitions", "0"))
         self.cores = number("maxPartitions", lower.get("maxpartitions", "0")) or os.cpu_count() or 1
         self.strict = flag("failOnDataLoss", lower.get("failondataloss", "true"))
+        self.lenient = not self.strict and len(self.places) > 1  # others go on where one is gone
         self.kinds = lower.get("kinds", "")
         self.topics = lower.get("topics", "")
         self.pushdown = flag("pushdown", lower.get("pushdown", "false"))

@@ -10,17 +10,16 @@ exist, and rows never change: the same range always gives the same rows.
 An offset is the last seq that was read of each journal, `{"v": 1, "parts": 2, "6f…e1": 1234}`:
 the version of this form, into how many tasks a batch is cut (so that a batch which is repeated
 is cut the same), and one entry a journal, by its id. `lost` counts the rows that were gone
-before they were read. The options are in `options`.
+before they were read. Which journals are there, and what of those that are not, is in `journals`.
+The options are in `options`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -49,25 +48,33 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from hubbub.errors import JournalError, OffsetError, SettingError
-from hubbub.journal.table import Table
+from hubbub.errors import JournalError, SettingError
 from hubbub.schema import COLUMNS
 from hubbub.spark import daemon
 from hubbub.spark.filters import Bounds, Choice
-from hubbub.spark.hub import Hub
-from hubbub.spark.options import EARLIEST, LATEST, Access, Options, of_table
-from hubbub.spark.remote import Remote
+from hubbub.spark.hub import AwayError
+from hubbub.spark.journals import (
+    LOG,
+    LOST,
+    OFFSET_VERSION,
+    PARTS,
+    VERSION,
+    Journal,
+    Journals,
+    Span,
+    known_table,
+    seqs_of,
+    table_at,
+)
+from hubbub.spark.options import Options, of_table
 from hubbub.spark.sink import StreamWriter, Target, Writer
 
 log = logging.getLogger("hubbub.spark")
 daemon.silence_this()
 
-OFFSET_VERSION: Final = 1
-VERSION: Final = "v"
-PARTS: Final = "parts"
-LOST: Final = "lost"
+SUM: Final = "sum"  # in what is reported: the rows of all journals together …
+AWAY: Final = "away"  # … and the places of those that are gone, by their names
 KEPT: Final = "hubbub"  # in the metadata of the first column: the options of a table
-LOG: Final = "0"  # what a journal may be called while there is only one
 ROWS_PER_TASK: Final = 20_000  # below this a second task costs more than it saves
 ROWS_PER_BATCH: Final = 16_384  # small frames are joined: each costs Spark half a millisecond
 BYTES_PER_BATCH: Final = 8 << 20  # Spark and its worker each hold several batches at once
@@ -85,7 +92,10 @@ Offset = dict[str, int]
 
 
 class Range(InputPartition):
-    """A partition: the rows after < seq <= upto of one journal, known by its id."""
+    """A partition: the rows after < seq <= upto of one journal, known by its id.
+
+    `place`: "" if it is gone, and so are they.
+    """
 
     def __init__(self, place: str, journal: str, after: int, upto: int) -> None:
         self.place = place
@@ -94,134 +104,35 @@ class Range(InputPartition):
         self.upto = upto
 
 
-class Span(NamedTuple):
-    """Rows of a journal: after < seq <= upto."""
+class Wanted(NamedTuple):
+    """Rows that a batch has of one journal; `place` is "" if it is gone."""
 
-    after: int
-    upto: int
-
-
-def table_at(
-    place: str, access: Access, strict: bool = True, journal: str = "", known: bool = False
-) -> Table:
-    """The journal in a directory, or of the hub at a URL. `journal`: it must have that id."""
-    if place.startswith(("http://", "https://")):
-        return Table(Remote(Hub(place, access, known), journal), allow_loss=not strict)
-    table = Table(place, allow_loss=not strict)
-    found = table.shelf.identity()
-    if journal and found != journal:
-        raise OffsetError(
-            f"{place} holds another journal than before ({found or 'none'}, not {journal}): "
-            "start with a new checkpoint, or put the old journal back"
-        )
-    return table
-
-
-# A worker reads many ranges; what a table learned of the files serves the next one.
-_known_table = lru_cache(maxsize=8)(table_at)
-
-
-class Journal:
-    """One journal as both readers see it: positions, and where a range begins."""
-
-    def __init__(self, place: str, options: Options) -> None:
-        self.place = place
-        self.options = options
-        self.table = table_at(place, options.access, options.strict)
-        self.lost = 0
+    place: str
+    journal: str
+    span: Span
 
     @property
-    def id(self) -> str:
-        return self.table.shelf.identity()
+    def rows(self) -> int:
+        return self.span.upto - self.span.after
 
-    @property
-    def key(self) -> str:
-        """Its name in offsets; the place of one that no hub has begun."""
-        return self.id or self.place
-
-    @property
-    def shown(self) -> str:
-        """Its place as a text may show it: a URL without user and password."""
-        return self.table.shelf.name
-
-    def start(self) -> int:
-        """The last seq before the first row that is wanted."""
-        last = self.table.committed()
-        if self.options.since:
-            return min(self._before(self.options.since), last)
-        return min(self._resolve(self.options.start.of(self.key, self.place, LOG), last), last)
-
-    def end(self) -> int:
-        """The last seq that is wanted."""
-        last = self.table.committed()
-        end = min(self._resolve(self.options.end.of(self.key, self.place, LOG), last), last)
-        return min(end, self._before(self.options.until)) if self.options.until else end
-
-    def within(self, bounds: Bounds) -> Span:
-        """The rows that are wanted and, as far as seq and time tell, within the bounds."""
-        after, upto = max(self.start(), bounds.after), self.end()
-        upto = min(upto, bounds.upto) if bounds.upto else upto
-        if bounds.since and after < upto:
-            after = max(after, self._before(bounds.since))
-        if bounds.until and after < upto:
-            upto = min(upto, self._before(bounds.until))
-        return Span(after, max(after, upto))
-
-    def _before(self, moment: int) -> int:
-        return self.table.first_at(moment) - 1
-
-    def _resolve(self, position: int, last: int) -> int:
-        if position == EARLIEST:
-            return self.oldest()
-        return last if position == LATEST else max(position - 1, 0)
-
-    def oldest(self) -> int:
-        """The offset from which everything that is left can be read."""
-        return max(self.table.first() - 1, 0)
-
-    def begin(self, after: int, upto: int) -> int:
-        """`after`, checked: rows gone by retention are an error, or are skipped and counted."""
-        if after > upto:
-            raise OffsetError(
-                f"asked for rows after {after}, but {self.table.shelf.name} ends at {upto}: "
-                f"is this the checkpoint of another hub? Start with a new one "
-                f"(`hubbub pipeline run` keeps it with its tables: move them away)"
-            )
-        oldest = min(self.oldest(), upto)
-        if after >= oldest:
-            return after
-        gone = f"rows {after + 1} to {oldest} of {self.table.shelf.name} are gone (retention)"
-        if self.options.strict:
-            raise OffsetError(
-                f"{gone}: set failOnDataLoss=false to go on after them "
-                f"(`hubbub pipeline run --skip-lost`)"
-            )
-        log.warning("%s: %d rows are skipped", gone, oldest - after)
-        self.lost += oldest - after
-        return oldest
+    def cut(self, parts: int) -> list[InputPartition]:
+        """In at most `parts` ranges of as many rows."""
+        parts = min(parts, self.rows)
+        ends = [self.span.after + self.rows * (index + 1) // parts for index in range(parts)]
+        starts = [self.span.after, *ends[:-1]]
+        pairs = zip(starts, ends, strict=True)
+        return [Range(self.place, self.journal, start, end) for start, end in pairs]
 
 
-def cut(journal: Journal, span: Span, parts: int) -> list[InputPartition]:
-    """The span in at most `parts` ranges of as many rows."""
-    rows = span.upto - span.after
-    parts = min(parts, rows)
-    ends = [span.after + rows * (index + 1) // parts for index in range(parts)]
-    starts = [span.after, *ends[:-1]]
-    identity = journal.id
-    return [
-        Range(journal.place, identity, start, end) for start, end in zip(starts, ends, strict=True)
-    ]
-
-
-def planned(spans: Sequence[tuple[Journal, Span]], cores: int, least: int) -> list[InputPartition]:
+def planned(wanted: Sequence[Wanted], cores: int, least: int) -> list[InputPartition]:
     """The tasks of a batch: about as many as cores, fewer if there is little, at least `least`."""
-    rows = sum(span.upto - span.after for _, span in spans)
+    rows = sum(one.rows for one in wanted)
     parts = max(min(rows // ROWS_PER_TASK + 1, cores), least)
     return [
         part
-        for journal, span in spans
-        if span.upto > span.after
-        for part in cut(journal, span, max(round(parts * (span.upto - span.after) / rows), 1))
+        for one in wanted
+        if one.rows > 0
+        for part in one.cut(max(round(parts * one.rows / rows), 1))
     ]
 
 
@@ -229,10 +140,36 @@ def read_range(
     options: Options, part: InputPartition, choice: Choice | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition that are wanted."""
-    if not isinstance(part, Range):
+    if not isinstance(part, Range) or not part.place:
         return iter(())  # with no partitions Spark still reads one, of its own making
-    table = _known_table(part.place, options.access, options.strict, part.journal, True)
+    table = known_table(part.place, options.access, options.strict, part.journal, True)
     return joined(table.read(part.after, part.upto, choice if choice else None))
+
+
+def read_what_is_there(
+    options: Options, part: InputPartition, choice: Choice
+) -> Iterator[pa.RecordBatch]:
+    """The same, of a journal that may have gone since the batch was planned."""
+    try:
+        yield from read_range(options, part, choice)
+    except (JournalError, OSError) as error:
+        if not isinstance(part, Range) or not _is_gone(options, part, error):
+            raise
+        log.warning(
+            "journal %s is gone (%s): what was not read yet of its rows %d to %d is left out",
+            part.journal, error, part.after + 1, part.upto,
+        )  # fmt: skip
+
+
+def _is_gone(options: Options, part: Range, error: Exception) -> bool:
+    """Whether an error came of a journal that is no more where it was."""
+    if isinstance(error, AwayError):
+        return True
+    try:
+        hasty = options.access._replace(patience=0)
+        return table_at(part.place, hasty).shelf.identity() != part.journal
+    except (JournalError, OSError):
+        return True
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -291,7 +228,7 @@ class Reader(DataSourceReader):
             self.choice.push(condition)
 
     def partitions(self) -> Sequence[InputPartition]:
-        spans = []
+        wanted = []
         journals = [Journal(place, self.options) for place in self.options.places]
         _check_names(self.options, journals)
         for journal in journals:
@@ -303,8 +240,8 @@ class Reader(DataSourceReader):
             span = journal.within(self.bounds)
             if span.upto > span.after:
                 span = Span(journal.begin(span.after, span.upto), span.upto)
-            spans.append((journal, span))
-        return planned(spans, self.options.cores, self.options.partitions)
+            wanted.append(Wanted(journal.place, journal.id, span))
+        return planned(wanted, self.options.cores, self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self.options, partition, self.choice)
@@ -320,10 +257,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.choice = Choice(options.kinds, options.topics)
         self._journals = [Journal(place, options) for place in options.places]
+        self._several = Journals(options, self._journals)
+        self._skipped: dict[str, int] = {}  # rows of a planned batch whose journal is gone
         self._targets: dict[str, int] | None = None
         self._planned = -math.inf  # when the last batch was
 
     def initialOffset(self) -> Offset:
+        self._several.look()
         _check_names(self.options, self._journals)
         return self._offset({one.key: one.start() for one in self._journals}, 0)
 
@@ -331,15 +271,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.options.rows) if self.options.rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._targets = {one.place: one.table.committed() for one in self._journals}
+        there = self._several.look()
+        self._targets = {one.place: one.now.committed for one in there}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        spans = [(one, self._new(one, start)) for one in self._journals]
-        lost = sum(one.lost for one in self._journals)
+        stand = self._several.stand(start)
+        spans = [(one, self._new(one, after)) for one, after in stand.there]
+        lost = sum(one.lost for one in self._journals) + sum(self._skipped.values())
         for one in self._journals:
             one.lost = 0
         if self._too_few(spans):
             return start
+        self._skipped = {}
         if isinstance(limit, ReadMaxRows):
             spans = _shared(spans, limit.max_rows)
         if self.options.bytes:
@@ -347,7 +290,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not lost and all(span.upto == span.after for _, span in spans):
             return start
         ends = {journal.key: span.upto for journal, span in spans}
-        return self._offset(ends, start.get(LOST, 0) + lost)
+        return self._offset({**ends, **stand.gone}, start.get(LOST, 0) + lost)
 
     def _too_few(self, spans: Sequence[tuple[Journal, Span]]) -> bool:
         """Whether the rows that wait are not worth a batch yet."""
@@ -359,58 +302,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = now if rows else self._planned
         return False
 
-    def _new(self, journal: Journal, start: Offset) -> Span:
-        """What a journal has after an offset."""
-        after = self._seq(journal, start)
-        end = journal.table.committed()
+    def _new(self, journal: Journal, after: int) -> Span:
+        """What a journal has after a row."""
+        end = journal.now.committed
         if self._targets is not None:
-            end = min(end, max(self._targets[journal.place], after))
+            end = min(end, max(self._targets.get(journal.place, 0), after))
         return Span(journal.begin(after, end), end)
 
-    def reportLatestOffset(self) -> Offset:
-        return self._offset({one.key: one.table.committed() for one in self._journals}, 0)
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The newest seq of each journal and their sum; which are away, and where they were."""
+        seqs = self._several.newest()
+        away = {AWAY: self._several.places} if self._several.places else {}
+        return {**self._offset(seqs, 0), SUM: sum(seqs.values()), **away}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        spans = []
-        for journal in self._journals:
-            after, upto = self._seq(journal, start), self._seq(journal, end)
+        """In the order of the offset: a batch is cut the same if one of its journals is gone."""
+        stand = self._several.stand(end)
+        there = {name: one for one, _ in stand.there for name in (one.key, one.place)}
+        before, wanted = seqs_of(start), []
+        for name, upto in seqs_of(end).items():
+            journal = there.get(name)
+            if journal is None:
+                wanted.append(self._gone(name, Span(before.get(name, 0), upto)))
+                continue
+            after = before.get(name, before.get(journal.place, upto))
             if upto > after:
                 after = journal.begin(after, upto)
-            spans.append((journal, Span(after, upto)))
+            wanted.append(Wanted(journal.place, journal.id, Span(after, upto)))
         counted = end.get(LOST, 0) - start.get(LOST, 0)  # what `end` says already
-        for journal in self._journals:
-            counted, journal.lost = max(counted - journal.lost, 0), max(journal.lost - counted, 0)
-        return planned(spans, end[PARTS], self.options.partitions)
+        for one in self._journals:
+            counted, one.lost = max(counted - one.lost, 0), max(one.lost - counted, 0)
+        return planned(wanted, end[PARTS], self.options.partitions)
+
+    def _gone(self, name: str, span: Span) -> Wanted:
+        """What a batch that is planned would have of a journal that is gone since."""
+        if span.upto > span.after:
+            self._skipped[name] = span.upto - span.after
+            log.warning(
+                "rows %d to %d of journal %s are skipped: it is gone, and a batch ends after them",
+                span.after + 1, span.upto, name,
+            )  # fmt: skip
+        return Wanted("", name, span)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self.options, partition, self.choice)
+        read = read_what_is_there if self.options.lenient else read_range
+        return read(self.options, partition, self.choice)
 
     def _offset(self, seqs: Mapping[str, int], lost: int) -> Offset:
         found = {VERSION: OFFSET_VERSION, PARTS: self.options.cores, **seqs}
         return {**found, LOST: lost} if lost else found
-
-    def _seq(self, journal: Journal, offset: Mapping[str, Any]) -> int:
-        """The position that a checkpoint holds for a journal; its beginning if it holds none.
-
-        Raises OffsetError for a form of another version, or if it is about other journals.
-        """
-        seqs = {name: offset[name] for name in offset if name not in (VERSION, PARTS, LOST)}
-        if offset.get(VERSION) != OFFSET_VERSION:
-            raise OffsetError(
-                f"expected an offset of version {OFFSET_VERSION}, got {json.dumps(dict(offset))}: "
-                f"this checkpoint belongs to another version, start with a new one"
-            )
-        names = {name for one in self._journals for name in (one.key, one.place)}
-        strange = sorted(set(seqs) - names)
-        if strange:
-            raise OffsetError(
-                f"this is the checkpoint of another hub: it stands in journal {strange[0]}, and "
-                f"{', '.join(f'{one.shown} is {one.key}' for one in self._journals)}. Name the "
-                "place of that journal, or start with a new checkpoint (`hubbub pipeline run` "
-                "keeps it with its tables: move them away)"
-            )
-        found = seqs.get(journal.key, seqs.get(journal.place))
-        return int(found) if found is not None else journal.oldest()
 
 
 def _check_names(options: Options, journals: Sequence[Journal]) -> None:
@@ -437,13 +377,8 @@ def _shared(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Jour
 
 def _light(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Journal, Span]]:
     """The spans made shorter so that their rows carry about `most` bytes together."""
-    waiting = sum(span.upto > span.after for _, span in spans)
-    return [
-        (one, span._replace(upto=one.table.shelf.within(*span, most // waiting)))
-        if span.upto > span.after
-        else (one, span)
-        for one, span in spans
-    ]
+    waiting = max(sum(span.upto > span.after for _, span in spans), 1)
+    return [(one, one.light(span, most // waiting)) for one, span in spans]
 
 
 class HubbubDataSource(DataSource):
