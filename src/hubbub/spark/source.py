@@ -310,10 +310,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Span(journal.begin(after, end), end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The newest seq of each journal and their sum; which are away, and where they were."""
+        """The newest seq of each journal; of several their sum, and where those were that are gone.
+
+        Of one it is an offset as any other: who compares the two sees that all is read.
+        """
         seqs = self._several.newest()
+        total = {SUM: sum(seqs.values())} if len(self._journals) > 1 else {}
         away = {AWAY: self._several.places} if self._several.places else {}
-        return {**self._offset(seqs, 0), SUM: sum(seqs.values()), **away}
+        return {**self._offset(seqs, 0), **total, **away}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """In the order of the offset: a batch is cut the same if one of its journals is gone."""
