@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import shutil
 import signal
 import time
@@ -373,61 +372,6 @@ async def test_clients_of_an_heir_are_served_while_it_takes_over_very_much(
     assert max(live, lasting) < 2.0, "one turn would be as long as all of it"
     got = await read(b, "away", 5.0)
     assert [int(payload.split()[1]) for payload in got] == list(range(count))
-
-
-async def rounds(hubs: Hubs, count: int, seed: int) -> None:
-    """Kill one of two hubs under load, or both, or the leader of a stream; read all at the end of
-    each round by whichever hub chance takes.
-    """
-    chance = random.Random(seed)
-    here = dict(zip("ab", await asyncio.to_thread(pair, hubs), strict=True))
-    async with connect(here["a"].url("mqtt"), client_id="away", clean=False) as client:
-        await client.subscribe("kept", qos=1)
-    for number in range(count):
-        acked: set[bytes] = set()
-        tasks = [
-            asyncio.create_task(flow(hub, "kept", 1, acked, f"{name}{number}"))
-            for name, hub in here.items()
-        ]
-        await asyncio.sleep(chance.uniform(0.5, 1.5))
-        victims = chance.choice(("a", "b", "ab", ""))
-        server = chance.randrange(3) if chance.random() < 0.3 or not victims else -1
-        if server >= 0:
-            hubs.quorum.kill(server)
-        for name in victims:
-            here[name].process.kill()
-        await asyncio.sleep(chance.choice((0.0, 3.0, 8.0)))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        frozen = set(acked)
-        if server >= 0:
-            hubs.quorum.start(server)
-        for name in victims:
-            here[name].stop(signal.SIGKILL)
-            here[name] = await asyncio.to_thread(hubs.hub, name)
-        for name, other in ("ab", "ba"):
-            await asyncio.to_thread(hubs.ready, here[name])
-            await asyncio.to_thread(know, here[name], other)
-        until = time.monotonic() + 3 * PATIENCE  # of a machine that does much else, too
-        got: set[bytes] = set()
-        while not frozen <= got:
-            missing = sorted(frozen - got)
-            assert time.monotonic() < until, (seed, number, victims, server, missing)
-            with contextlib.suppress(HubbubError):  # it may be on its way to its heir
-                got |= set(await read(here[chance.choice("ab")], "away", 3.0))
-        print(f"round {number}: {victims or server} killed, {len(frozen)} acknowledged", flush=True)
-
-
-@pytest.mark.soak
-async def test_a_few_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
-    await rounds(hubs, 3, 7)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-async def test_a_hundred_rounds_of_kills_lose_nothing_acknowledged(hubs: Hubs) -> None:
-    await rounds(hubs, 100, 1)
 
 
 async def test_a_stream_is_bounded_by_checkpoints_and_an_heir_starts_from_one(
