@@ -30,6 +30,7 @@ HUB: Final = (  # no more than a hub that is told nothing has loaded when it lis
     "uvloop", "typer._adapters", "hubbub.cli", "hubbub.cli.serve", "hubbub.processes",
     "hubbub.protocols.mqtt", "hubbub.protocols.smq.connection", "hubbub.protocols.switch.protocol",
 )  # fmt: skip
+PR_SET_PDEATHSIG: Final = 1
 EARLY: Final = ("LD_", "PYTHON", "MALLOC_", "OPENSSL_")  # looked at before a program begins
 COMMANDS: Final = (
     "hubbub.cli.journal", "hubbub.journal.compact", "hubbub.journal.backup",
@@ -135,6 +136,7 @@ class Child:
 def _become(request: dict[str, Any], files: list[int]) -> None:
     """Run the program. It ends this process, as Python itself would."""
     os.setsid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # tests that are killed leave none
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), *files)):
         os.dup2(file, number)

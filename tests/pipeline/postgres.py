@@ -44,9 +44,9 @@ class Postgres:
         self._server = subprocess.Popen([*self._as, *command], stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            with socket.socket() as asked:
-                if asked.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return self._server
+            asked = ["-h", "127.0.0.1", "-p", str(self.port)]  # it listens before it takes anybody
+            if subprocess.run([PROGRAMS[-1] / "pg_isready", "-q", *asked]).returncode == 0:
+                return self._server
             time.sleep(0.1)
             if self._server.poll() is not None:  # one that was killed is not all gone yet
                 self._server = subprocess.Popen([*self._as, *command], stderr=subprocess.DEVNULL)

@@ -184,8 +184,10 @@ async def knock(settings: Settings, url: str) -> tuple[str, str]:
             await client.connect(**options, error_cb=complain)
             for subject in (f"{settings.group}.all", f"{settings.group}.to.{settings.name or '?'}"):
                 await client.subscribe(subject)
+            await client.flush()  # its ping may leave before them
             await client.flush()
-            return str(client.connected_server_version), denied.trouble()
+            said = client.connected_server_version
+            return f"{said.major}.{said.minor}.{said.patch}", denied.trouble()
     except TimeoutError:
         return "", wrong[0] or f"no nats-server says anything in {CONNECT_SECONDS} s"
     except Exception as error:  # nats-py has many kinds, and passes those of sockets on

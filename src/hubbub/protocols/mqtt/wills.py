@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from hubbub.core.gate import owner
-from hubbub.core.message import Message, message_of, row_saying
+from hubbub.core.message import Message, message_of, read_json, row_saying
 from hubbub.core.session import Session
 from hubbub.protocols.mqtt.dialect import SECOND
 from hubbub.schema import WILL, Row
@@ -65,7 +63,7 @@ def left_by(row: Row) -> tuple[str, str] | None:
     """
     if b'"by"' not in row.properties:
         return None
-    by = json.loads(row.properties).get("by")
+    by = read_json(row.properties).get("by")
     if not isinstance(by, list) or not by:
         return None
     user = str(by[0])
