@@ -33,7 +33,7 @@ from hubbub.auth import certificates
 from hubbub.build import is_compiled
 from hubbub.cli import complete
 from hubbub.cluster.connecting import check_urls, knock
-from hubbub.cluster.refusals import TO_DO
+from hubbub.cluster.refusals import TO_DO, whole
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLIENTS
@@ -177,7 +177,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
         yield Finding("cluster", BAD, "cluster.name is missing", advice)
     for url in settings.cluster.url:
         try:
-            where = urlsplit(url if "://" in url else f"nats://{url}")
+            where = urlsplit(whole(url))
             address = where.hostname or "", where.port or NATS_PORT
             socket.create_connection(address, _SERVER_SECONDS).close()
         except ValueError:

@@ -71,11 +71,8 @@ class Entry:
         self._tried = 0.0
 
     async def connect(self, client: Client, **options: Any) -> None:
-        from hubbub.cluster.transport import Way
-
         self._client, self._closed = client, asyncio.Event()
-        if client._transport is None and not self.settings.url[0].startswith("ws"):
-            client._transport = Way()  # a private attribute: nats-py has no option for it
+        _prepare(client, self.settings)
         try:
             await client.connect(
                 **client_options(self.settings, self.name), error_cb=self._failed,
@@ -145,6 +142,16 @@ class Entry:
         return refusal(self.settings, _server(client), error)
 
 
+def _prepare(client: Client, settings: Settings) -> None:
+    """Give it our transport, unless it has one, or needs one of its own for WebSockets. A private
+    attribute: nats-py has no option for it.
+    """
+    from hubbub.cluster.transport import Way
+
+    if client._transport is None and not settings.url[0].startswith("ws"):
+        client._transport = Way()
+
+
 def _server(client: Client) -> ParseResult | None:
     """A private attribute: `connected_url` says nothing of a server that has not let it in."""
     server = client._current_server
@@ -167,8 +174,6 @@ async def knock(settings: Settings, url: str) -> tuple[str, str]:
     """
     from nats.aio.client import Client
 
-    from hubbub.cluster.transport import Way
-
     one, client, wrong = replace(settings, url=(url,)), Client(), [""]
     denied = Denied(settings, asyncio.get_running_loop().time)
 
@@ -179,8 +184,7 @@ async def knock(settings: Settings, url: str) -> tuple[str, str]:
     options = {**client_options(one, "hubbub doctor"), "allow_reconnect": False}
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            if not url.startswith("ws"):
-                client._transport = Way()
+            _prepare(client, one)
             await client.connect(**options, error_cb=complain)
             for subject in (f"{settings.group}.all", f"{settings.group}.to.{settings.name or '?'}"):
                 await client.subscribe(subject)

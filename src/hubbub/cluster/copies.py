@@ -89,6 +89,16 @@ class Found(NamedTuple):
         """The number of the last piece."""
         return self.at - self.strange
 
+    @property
+    def stopped(self) -> bool:
+        """Whether an heir, or this node itself, has ended it so far."""
+        return self.last is not None and self.last.kind == FENCE
+
+    @property
+    def for_good(self) -> bool:
+        """Whether somebody has by hand."""
+        return self.last is not None and self.last.for_good
+
     def following(self, stamp: int) -> int:
         """The life that begins behind it: they rise, whatever clocks say."""
         return max(stamp, self.last.life + 1) if self.last is not None else stamp

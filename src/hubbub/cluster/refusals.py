@@ -91,14 +91,15 @@ def _advice(said: str, mend: str) -> str:
 def login(settings: Settings) -> tuple[str | None, str | None]:
     """User and password that all URLs have; servers that are heard of later are shown them too."""
     try:
-        places = [urlsplit(_whole(url)) for url in settings.url]
+        places = [urlsplit(whole(url)) for url in settings.url]
     except ValueError:  # nats-py says which is none
         return None, None
     found = {(where.username, where.password) for where in places}
     return found.pop() if len(found) == 1 else (None, None)
 
 
-def _whole(url: str) -> str:
+def whole(url: str) -> str:
+    """As nats-py takes it: `HOST:PORT` is one of NATS."""
     return url if "://" in url else f"nats://{url}"
 
 

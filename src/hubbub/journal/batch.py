@@ -16,19 +16,15 @@ from typing import Final
 from hubbub.core.kept import Retentions
 from hubbub.journal.frame import Columns, rows_of
 from hubbub.journal.righting import Righting
-from hubbub.schema import COLUMNS, PUBLISH, Row, name_of
+from hubbub.schema import PUBLISH, Row, name_of
 
-_NAMES: Final = [column.name for column in COLUMNS]
-SEQ: Final = _NAMES.index("seq")
-TIME: Final = _NAMES.index("time")
-KIND: Final = _NAMES.index("kind")
-TOPIC: Final = _NAMES.index("topic")
-RETAIN: Final = _NAMES.index("retain")
-PAYLOAD: Final = _NAMES.index("payload")
-REF: Final = _NAMES.index("ref")
-NUMBER: Final = _NAMES.index("number")
-EXPIRES: Final = _NAMES.index("expires")
-PROPERTIES: Final = _NAMES.index("properties")
+SEQ, TIME, KIND, TOPIC, RETAIN, PAYLOAD, REF, NUMBER, EXPIRES, PROPERTIES = map(
+    Row._fields.index,
+    (
+        "seq", "time", "kind", "topic", "retain", "payload", "ref", "number", "expires",
+        "properties",
+    ),
+)  # fmt: skip
 
 _SPECIAL: Final = (b"$", b"%")  # in a name: it may mean something, or is not as it is written
 

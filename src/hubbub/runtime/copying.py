@@ -179,10 +179,10 @@ class Copying:
                     break
                 found = await self._newest()
                 self.lived = self.lived or found.last is not None
-                if found.last is not None and found.last.for_good:
+                if found.for_good:
                     if not await self._begins_anew(found):
                         break
-                elif found.last is not None and found.last.kind == FENCE:
+                elif found.stopped:
                     if found.place > self._gave_up:
                         self._give_up(found)
                     await self._landed()
@@ -261,7 +261,7 @@ class Copying:
         life = found.following(self.broker.clock.stamp())
         await self.stream.fence(name, found.at, life, author)
         found = await self.stream.last(self.stream.name)
-        if found.last is None or found.last.kind != FENCE:  # else another node may have been first
+        if not found.stopped:  # else another node may have been first
             raise HubbubError("somebody else writes to the stream of this node")
         return found
 
@@ -313,9 +313,9 @@ class Copying:
         That one is not heard by this node, or it would not have begun; what it has acknowledged, if
         it came so far, is taken over.
         """
-        if found.last is not None and found.last.for_good:
+        if found.for_good:
             self.copies.hold(self.journal.durable)
-        elif found.last is not None and found.last.kind == FENCE:
+        elif found.stopped:
             self._give_up(found)
             self._looked()
         else:

@@ -174,12 +174,10 @@ class Heirs:
         for name in names:
             if here.waits(name) or not here.met(name):
                 found = await self.stream.last(self.stream.stream_of(name))
-                last = found.last
                 self._note_for_good(name, found)
-                stopped = last is not None and last.kind == FENCE
-                if last is None or (stopped and found.place <= self._answered(name)):
+                if self._is_answered(name, found):
                     continue
-                if stopped or not await self._recalls(name, found):
+                if found.stopped or not await self._recalls(name, found):
                     return
         # Who says that it is an heir was asked what there is, and has not answered so far.
         if not any(node.asking for node in here.nodes.values()):
@@ -223,8 +221,10 @@ class Heirs:
             return True
         found = await self.stream.last(self.stream.stream_of(name))
         self._note_for_good(name, found)
-        stopped = found.last is not None and found.last.kind == FENCE
-        return found.last is None or (stopped and found.place <= self._answered(name))
+        return self._is_answered(name, found)
+
+    def _is_answered(self, name: str, found: Found) -> bool:
+        return found.last is None or (found.stopped and found.place <= self._answered(name))
 
     async def stop_for_good(self, name: str) -> None:
         """Put the last stop into its stream. What was before it is nobody's to take over any more,
@@ -233,7 +233,7 @@ class Heirs:
         if not await self.has_stream(name):
             return
         found = await self.stream.last(self.stream.stream_of(name))
-        if found.last is None or not found.last.for_good:
+        if not found.for_good:
             estate, life = self.membership.holdings.own, found.following(self.broker.clock.stamp())
             if not await self.stream.fence(name, found.at, life, estate, for_good=True):
                 raise HubbubError(f"the copy of node {name!r} was written to just now: once more")
@@ -243,7 +243,7 @@ class Heirs:
 
     def _note_for_good(self, name: str, found: Found) -> None:
         """A stop that was put by hand is answered, whoever looks at it."""
-        if found.last is not None and found.last.for_good:
+        if found.for_good:
             heritage.note(self.membership, name, found.place)
 
     async def _look_at(self, name: str) -> None:
