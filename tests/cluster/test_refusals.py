@@ -15,10 +15,12 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import urlparse
 
 import nkeys
 import pytest
+from nats.aio.client import Client
 from nkeys import PREFIX_BYTE_ACCOUNT as ACCOUNT
 from nkeys import PREFIX_BYTE_OPERATOR as OPERATOR
 from nkeys import PREFIX_BYTE_USER as USER
@@ -119,7 +121,7 @@ class Refused:
     """A client that is not let in."""
 
     is_connected = is_closed = False
-    _current_server = last_error = None
+    _current_server = last_error = _reconnection_task = None
 
 
 async def test_pauses_grow_to_a_bound_and_begin_anew_after_a_while(
@@ -181,6 +183,66 @@ async def test_a_client_that_tries_nothing_any_more_is_given_up(
     async with asyncio.timeout(PATIENCE):
         await ended
     assert stuck.closed
+
+
+class Ended(Refused):
+    """Clients that connect at once, and end when they are told to, however late."""
+
+    made: ClassVar[list[Ended]] = []
+    _transport = object()
+
+    def __init__(self) -> None:
+        self.is_connected = self.is_closed = False
+        self.ways: dict[str, Any] = {}
+        self.made.append(self)
+
+    async def connect(self, **options: Any) -> None:
+        self.is_connected, self.ways = True, options
+
+    async def close(self) -> None:
+        self.is_connected, self.is_closed = False, True
+
+    async def end(self) -> None:
+        await self.ways["disconnected_cb"]()
+        await self.ways["closed_cb"]()
+
+
+async def test_of_a_client_that_was_given_up_nothing_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hubbub.cluster.connecting.CONNECT_SECONDS", 0.02)
+    monkeypatch.setattr("nats.aio.client.Client", Ended)
+    monkeypatch.setattr(Ended, "made", [])
+    lost = list[str]()
+
+    async def complain(error: Exception) -> None:
+        lost.append(str(error))
+
+    async def gone() -> None:
+        lost.append("gone")
+
+    entry = Entry(Cluster(url=("nats://a",), name="a"), "x", complain)
+
+    async def attempt(client: Client) -> bool:
+        await entry.connect(client, gone)
+        return True
+
+    async def nothing() -> None:
+        pass
+
+    staying = asyncio.create_task(entry.stay(attempt, nothing))
+    try:
+        await until(lambda: len(Ended.made) == 1 and bool(Ended.made[0].ways))
+        Ended.made[0].is_connected, Ended.made[0].is_closed = False, True  # and it says nothing
+        await until(lambda: len(Ended.made) == 2 and bool(Ended.made[1].ways))
+        await Ended.made[0].end()
+        await asyncio.sleep(0.1)
+        assert Ended.made[1].is_connected and len(Ended.made) == 2 and not lost
+        await Ended.made[1].end()
+        await until(lambda: len(Ended.made) == 3 and Ended.made[2].is_connected)
+        assert lost == ["gone"] and Ended.made[1].is_closed
+    finally:
+        staying.cancel()
 
 
 # With a server
@@ -408,6 +470,14 @@ async def test_nodes_come_in_with_files_of_an_account_and_with_one_that_was_rene
                     b.send("a", [b"x"])
                     await asyncio.sleep(0.05)
             assert not b.trouble
+            whole = (tmp_path / "b.creds").read_text()
+            for half in (whole[:-70], whole[whole.index("-----BEGIN USER") :]):  # being written
+                (tmp_path / "b.creds").write_text(half)
+                server.kill()
+                server.again()
+                await until(lambda: a.up and "b.creds: it cannot be used" in b.trouble)
+                (tmp_path / "b.creds").write_text(whole)
+                await until(lambda: b.up)
     finally:
         server.kill()
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import math
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import ParseResult
 
@@ -30,11 +33,15 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("nats", "tls", "ws", "wss")  # those of nats-py
 CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
-# Without a try, while there is no connection: nats-py's own task has died of an error.
+# Without a try, while there is no connection: nats-py's own task waits for what never comes.
 STUCK_SECONDS: Final = 2 * CLUSTER_REFUSED_SECONDS
 RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
 
+CREDENTIALS: Final = ("NATS USER JWT", "USER NKEY SEED")  # the parts of such a file
+
 Complain = Callable[[Exception], Awaitable[None]]
+Called = Callable[[], Awaitable[None]]
+Attempt = Callable[["Client"], Awaitable[bool]]
 
 
 def client_options(settings: Settings, name: str) -> dict[str, Any]:
@@ -56,8 +63,9 @@ def client_options(settings: Settings, name: str) -> dict[str, Any]:
 
 
 class Entry:
-    """How one client of nats-py comes in, and another one after it, where a server has ended what
-    it had for good. nats-py waits while it complains here, before it tries the next server.
+    """How one purpose comes in, and stays: one client of nats-py after the other, where a server
+    has ended what it had for good. nats-py waits while it complains here, before it tries the next
+    server.
     """
 
     def __init__(self, settings: Settings, name: str, complain: Complain) -> None:
@@ -70,20 +78,54 @@ class Entry:
         self._refused = -math.inf  # when it was last, by the loop's clock
         self._tried = 0.0
 
-    async def connect(self, client: Client, **options: Any) -> None:
-        self._client, self._closed = client, asyncio.Event()
+    async def stay(self, attempt: Attempt, over: Called) -> None:
+        """Connected, each time with another client: a server ends one for good when a user has
+        another password than before. `attempt` connects it, and says no where that is not wanted
+        any more; `over` is called when what it had is over.
+        """
+        from nats.aio.client import Client
+
+        while True:
+            client = Client()
+            try:
+                if not await attempt(client):
+                    return
+                await self.ended()
+                await over()
+                await self.wait()
+            except Exception as error:  # nats-py has many kinds, and passes those of sockets on
+                await self._complain(error)
+                await asyncio.sleep(4 * RETRY_SECONDS)
+                await _close(client)
+
+    async def connect(
+        self, client: Client, lost: Called | None = None, back: Called | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        """`lost`, `back`: when there is no connection, and one again, of the same client."""
+        self._client, closed = client, asyncio.Event()
+        self._closed = closed
+
+        async def ends() -> None:
+            closed.set()
+
         _prepare(client, self.settings)
-        try:
-            await client.connect(
-                **client_options(self.settings, self.name), error_cb=self._failed,
-                closed_cb=self._ends, **options,
-            )  # fmt: skip
-        except Exception as error:  # those of keys that cannot be read, which nats-py passes on
-            file = self.settings.credentials
-            if file and not is_refusal(error):
-                said = str(error) or type(error).__name__
-                raise Refusal(f"cluster.credentials {file} cannot be used: {said}") from None
-            raise
+        await client.connect(
+            **client_options(self.settings, self.name), error_cb=self._failed, closed_cb=ends,
+            disconnected_cb=self._of(client, lost), reconnected_cb=self._of(client, back),
+            **options,
+        )  # fmt: skip
+        if not client.is_connected:  # nats-py takes what it did not expect for a yes
+            raise ConnectionResetError("the server has ended what it had begun")
+
+    def _of(self, client: Client, call: Called | None) -> Called:
+        """Of one that was given up nothing is heard: it may end long after another one has come."""
+
+        async def called() -> None:
+            if self._client is client and call is not None:
+                await call()
+
+        return called
 
     async def _failed(self, error: Exception) -> None:
         assert self._client is not None
@@ -111,9 +153,6 @@ class Entry:
         since = asyncio.get_running_loop().time() - self._refused
         return since <= 2 * CLUSTER_REFUSED_SECONDS
 
-    async def _ends(self) -> None:
-        self._closed.set()
-
     async def ended(self) -> None:
         """Until a server has ended it for good, or nats-py is stuck: it does not come back by
         itself then, and not always says so.
@@ -127,11 +166,9 @@ class Entry:
                     await self._closed.wait()
             if client.is_connected:
                 self._tried = loop.time()
-            elif loop.time() - self._tried > STUCK_SECONDS:
+            elif _is_dead(client) or loop.time() - self._tried > STUCK_SECONDS:
                 break
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await client.close()
+        await _close(client)
 
     def why(self) -> Refusal | None:
         """What the server said that ended it for good, None if none did."""
@@ -142,14 +179,48 @@ class Entry:
         return refusal(self.settings, _server(client), error)
 
 
+async def _close(client: Client) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await client.close()
+
+
+def _is_dead(client: Client) -> bool:
+    """Whether the task that brings it back has died of an error. A private attribute: nats-py says
+    so to nobody.
+    """
+    task = client._reconnection_task
+    return task is not None and task.done() and not client.is_connected
+
+
 def _prepare(client: Client, settings: Settings) -> None:
-    """Give it our transport, unless it has one, or needs one of its own for WebSockets. A private
-    attribute: nats-py has no option for it.
+    """Give it our transport, unless it has one, or needs one of its own for WebSockets; and have it
+    say which file it cannot use. Private attributes: nats-py has no option for either.
     """
     from hubbub.cluster.transport import Way
 
     if client._transport is None and not settings.url[0].startswith("ws"):
         client._transport = Way()
+    if settings.credentials:
+        client._connect_command = partial(  # type: ignore[method-assign]
+            _introduction, client._connect_command, settings.credentials
+        )
+
+
+def _introduction(command: Callable[[], bytes], file: str) -> bytes:
+    """What it shows is read anew each time, perhaps while somebody writes it. Of what it cannot
+    read nats-py would end its task that comes back, or look for the end of the file for ever.
+    """
+    try:
+        text = Path(file).read_text("ascii", "replace")
+        if not all(f"BEGIN {part}" in text for part in CREDENTIALS):
+            raise ValueError(f"no {' and '.join(CREDENTIALS)} in it")
+        return command()
+    except OSError:
+        raise
+    except Exception as error:  # those of keys are of many kinds
+        said = str(error) or type(error).__name__
+        raise OSError(errno.EINVAL, f"it cannot be used ({said})", file) from None
 
 
 def _server(client: Client) -> ParseResult | None:
@@ -197,8 +268,7 @@ async def knock(settings: Settings, url: str) -> tuple[str, str]:
     except Exception as error:  # nats-py has many kinds, and passes those of sockets on
         return "", str(refusal(one, _server(client), error))
     finally:
-        with contextlib.suppress(Exception):
-            await client.close()
+        await _close(client)
 
 
 def context_of(settings: Settings) -> ssl.SSLContext | None:

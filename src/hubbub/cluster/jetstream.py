@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hubbub.cluster.connecting import CONNECT_SECONDS, RETRY_SECONDS, Entry
+from hubbub.cluster.connecting import CONNECT_SECONDS, Entry
 from hubbub.cluster.copies import FENCE, FOR_GOOD, Found, Piece, heard
 from hubbub.cluster.nats import PING_SECONDS
 from hubbub.cluster.refusals import Denied
@@ -92,47 +92,33 @@ class JetStream:
 
     def open(self, listener: Listener) -> None:
         self._listener = listener
-        self._run(self._connect())
+        self._run(self._entry.stay(self._attempt, self._went_down))
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self) -> None:
-        """And again, with another client of nats-py, where a server has ended that for good."""
-        from nats.aio.client import Client
-
+    async def _attempt(self, client: Client) -> bool:
         from hubbub.cluster.shortcut import Shortcut
 
-        while True:
-            client, shortcut = Client(), Shortcut(self._answered)
-            # A private attribute: nats-py has no option for a transport, and makes one without.
-            client._transport = shortcut
-            self._client, self._shortcut = client, shortcut
-            try:
-                await self._attempt(client, shortcut)
-                await self._entry.ended()
-                await self._went_down()
-                await self._entry.wait()
-            except Exception as error:  # the live connection has said why
-                log.debug("copies: cannot connect to NATS: %s", error)
-                await asyncio.sleep(4 * RETRY_SECONDS)
-                with contextlib.suppress(Exception):
-                    await client.close()
-
-    async def _attempt(self, client: Client, shortcut: Shortcut) -> None:
+        shortcut = Shortcut(self._answered)
+        # A private attribute: nats-py has no option for a transport, and makes one without.
+        client._transport = shortcut
+        self._client, self._shortcut = client, shortcut
         await self._entry.connect(
-            client, pending_size=PENDING_BYTES, ping_interval=PING_SECONDS,
-            disconnected_cb=self._went_down, reconnected_cb=self._came_up,
+            client, self._went_down, self._came_up, pending_size=PENDING_BYTES,
+            ping_interval=PING_SECONDS,
         )  # fmt: skip
         self._inbox = client.new_inbox()
         shortcut.prefix = f"{self._inbox}.".encode()
         await client.subscribe(f"{self._inbox}.*", cb=_unheard)
         await self._came_up()
+        return True
 
     async def _quiet(self, error: Exception) -> None:
-        log.debug("copies: %s", error)
+        """The live connection says why there is none."""
+        log.debug("copies: %s", error or type(error).__name__)
         if line := self.denied.hears(str(error)):
             log.warning("copies: %s", line)
 

@@ -15,12 +15,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster.alone import Alone
 from hubbub.cluster.connecting import (
     CONNECT_SECONDS,
-    RETRY_SECONDS,
     Entry,
     check_urls,
     context_of,
@@ -72,6 +72,7 @@ class Nats:
         self._said: set[str] = set()  # in this outage
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
         self._pings: set[asyncio.Task[None]] = set()
         self._heard: Heard = lambda frame: None
         self._hears: dict[str, Subscription] = {}
@@ -89,46 +90,21 @@ class Nats:
         self._heard, self._changed = heard, changed
         connected = asyncio.Event()
         self._tasks = [
-            asyncio.create_task(self._connect(connected)),
+            asyncio.create_task(self._entry.stay(partial(self._attempt, connected), self._over)),
             asyncio.create_task(self._send()),
         ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await connected.wait()
 
-    async def _connect(self, connected: asyncio.Event) -> None:
-        """And again, with another client of nats-py, where a server has ended that for good: it
-        does so when it has another password than before.
-        """
-        from nats.aio.client import Client
-
-        while True:
-            client = Client()
-            try:
-                if not await self.alone.ask(self._complain):
-                    connected.set()
-                    return
-                self._client = client
-                await self._attempt(client)
-                watching = asyncio.create_task(self._watch(client))
-                self._tasks.append(watching)
-                connected.set()
-                await self._entry.ended()
-                watching.cancel()
-                self._tasks.remove(watching)
-                if self.up:
-                    await self._went_down()
-                await self._entry.wait()
-            except Exception as error:  # nats-py has many kinds, and passes those of sockets on
-                await self._complain(error)
-                await asyncio.sleep(4 * RETRY_SECONDS)
-                with contextlib.suppress(Exception):
-                    await client.close()
-
-    async def _attempt(self, client: Client) -> None:
+    async def _attempt(self, connected: asyncio.Event, client: Client) -> bool:
+        if not await self.alone.ask(self._complain):
+            connected.set()
+            return False
+        self._client = client
         await self._entry.connect(
-            client, no_echo=True, ping_interval=PING_SECONDS, disconnected_cb=self._went_down,
-            reconnected_cb=self._came_back, pending_size=LINK_CHOKED,
+            client, self._went_down, self._came_back, no_echo=True, ping_interval=PING_SECONDS,
+            pending_size=LINK_CHOKED,
         )  # fmt: skip
         self._hears = {}
         group = self.settings.group
@@ -136,6 +112,15 @@ class Nats:
             await self._subscribe(client, subject)
         await client.flush()
         await self._came_back()
+        self._watching = asyncio.create_task(self._watch(client))
+        connected.set()
+        return True
+
+    async def _over(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        if self.up:
+            await self._went_down()
 
     async def _subscribe(self, client: Client, subject: str) -> None:
         async def take(message: Msg) -> None:
@@ -293,10 +278,11 @@ class Nats:
             async with asyncio.timeout(CONNECT_SECONDS):
                 while self.up and self._queue:
                     await asyncio.sleep(FULL_SECONDS)
-        for task in (*self._tasks, *self._pings):
+        tasks = [task for task in (*self._tasks, self._watching) if task is not None]
+        for task in (*tasks, *self._pings):
             task.cancel()
-        if self._tasks:  # not for ever: what nats-py waits for may swallow that it is cancelled
-            await asyncio.wait(self._tasks, timeout=CONNECT_SECONDS)
+        if tasks:  # not for ever: what nats-py waits for may swallow that it is cancelled
+            await asyncio.wait(tasks, timeout=CONNECT_SECONDS)
         self.up = False
         if client is not None:
             for step in (client.flush, client.close):

@@ -46,7 +46,8 @@ def refusal(settings: Settings, where: ParseResult | None, error: BaseException)
     if isinstance(error, OSError) and error.filename is not None:
         return Refusal(
             f"cluster.credentials {error.filename}: {error.strerror}, and NATS lets nobody in "
-            f"without. {TO_DO}put the file there, so that the hub's user may read it"
+            f"without. {TO_DO}put the file there as `nsc` writes it, and so that the hub's user "
+            "may read it"
         )
     said = str(error) or type(error).__name__
     said = said.removeprefix(SPOKEN).strip("'")
