@@ -39,6 +39,10 @@ RETRY_SECONDS: Final = 1.0
 MONITOR_SECONDS: Final = 30.0  # servers are set otherwise only when they start
 LOST_QUORUM: Final = "no quorum of the NATS servers answers"
 MARKER: Final = "copied"  # the file in its directory that says that a journal's rows were
+# What a journal says of the stream, as rows `taken` of these names: the life that was begun from
+# it last, and the one, or the stop, behind which that was.
+LIFE: Final = "$life"
+BEFORE: Final = "$life/before"
 LANDED_SECONDS: Final = 0.01  # from one look to the next whether the disk has it
 
 # What the status says of a hub whose log is not copied.
@@ -185,10 +189,9 @@ class Copying:
                 elif found.stopped:
                     if found.place > self._gave_up:
                         self._give_up(found)
-                    await self._landed()
                 elif at := heritage.awaited(self.membership):
                     self._wait_for_heir(at)  # it had let go before this start
-                self._begin_behind(found)
+                await self._begin_behind(found)
                 self._decided()
                 break
             except Exception as error:  # nobody leads, a file cannot be read: again in a moment
@@ -205,8 +208,8 @@ class Copying:
 
     async def _newest(self) -> Found:
         """The last message of this node's stream. It is a stop of its own behind what its disk did
-        not have: a journal of before is not gone on with, nor an empty one; this node is the heir
-        of its copy.
+        not have: a journal of before is not gone on with, nor an empty one, nor that of another
+        directory; this node is the heir of its copy.
         """
         name = self.membership.name
         found = await self.stream.last(self.stream.name)
@@ -215,38 +218,76 @@ class Copying:
         begin = max(0, found.at - CLUSTER_COPY_HEADS)
         heads = await self.stream.read(name, found.at, heads=True, behind=begin)
         fences = [one for one, piece in heads if piece.kind == FENCE]
-        if fences and fences[-1] > self._stopped():  # what is behind it is no life of this node
-            place = fences[-1]
-            return found._replace(
-                last=await self.stream.message(name, place), strange=found.at - place
-            )  # fmt: skip
+        if fences and fences[-1] > self._stopped():
+            stop = await self._unknown_stop(found, fences[-1])
+            if stop is not None:
+                return stop
         # A later life than that of a hub that runs is another one's, also behind a stop.
-        if self._usurped or 0 < self._life < found.last.life:
-            if not await self._acknowledged(found):
+        elif self._usurped or 0 < self._life < found.last.life:
+            if not await self._acknowledged(found, self._life):
                 return found
-        elif self._is_new_enough(found, heads):
+        elif self._is_new_enough(heads) and not await self._is_anothers(found, heads):
             return found
         return await self._stop_itself(found)
 
-    def _is_new_enough(self, found: Found, heads: Sequence[Numbered]) -> bool:
+    async def _unknown_stop(self, found: Found, place: int) -> Found | None:
+        """A stop of which this journal does not know: what is behind it is no life of this
+        directory. None if that is a life all the same: the node went on with another directory, or
+        after this was copied, and what it acknowledged then is there.
+        """
+        last = await self.stream.message(self.membership.name, place)
+        if last is None:
+            raise HubbubError("what is in the stream of this node is let go of just now")
+        stop = found._replace(last=last, strange=found.at - place)
+        if self._is_removed(stop) or not await self._acknowledged(found, last.life):
+            return stop
+        self._say_older(f"does not know of the stop at message {place}, and of what followed it")
+        return None
+
+    def _is_new_enough(self, heads: Sequence[Numbered]) -> bool:
         """Whether this node's disk has what its copy says that it had."""
-        assert found.last is not None
-        upto, here = landed((one for _, one in heads), found.last.life), self._found_upto
+        own = (one.life for _, one in heads if one.kind != FENCE and self._is_own(one.life))
+        upto, here = landed((one for _, one in heads), max(own, default=0)), self._found_upto
         if 0 < here >= upto:
             return True
-        log.error(
-            "the journal here ends with row %d, its copy on the servers not before %d: it is an "
-            "older one, or was lost, and the copy is gone on with. To go on with this journal all "
-            "the same, delete the stream %s first", here, upto, self.stream.name,
-        )  # fmt: skip
+        self._say_older(f"ends with row {here}, its copy on the servers not before {upto}")
         return False
 
-    async def _acknowledged(self, found: Found) -> bool:
-        """Whether whoever wrote a later life of this name may have acknowledged anything: all of it
-        was in the stream then. What cannot be read is nobody's.
+    def _is_own(self, life: int) -> bool:
+        """Whether it was begun from this directory, as far as the directory can tell: numbers of
+        rows say nothing of any other. What lies before that is said a second time. Versions before
+        this one left a marker alone.
+        """
+        taken = self.broker.state.taken
+        if LIFE not in taken:
+            return self._marked
+        return life <= taken[BEFORE] or life == taken[LIFE]
+
+    async def _is_anothers(self, found: Found, heads: Sequence[Numbered]) -> bool:
+        """Whether the node went on with another directory, or with this one after it was copied,
+        and was believed: then what is here is not what it had.
+        """
+        lives = {one.life for _, one in heads if one.kind != FENCE}
+        if self._life or all(self._is_own(one) for one in lives):
+            return False
+        if not await self._acknowledged(found, 0):
+            return False
+        self._say_older(f"has begun no life {max(lives)}, which is what the servers have")
+        return True
+
+    def _say_older(self, why: str) -> None:
+        log.error(
+            "the journal here %s: it is an older one, or was lost, and the copy is gone on with. "
+            "To go on with this journal all the same, delete the stream %s first",
+            why, self.stream.name,
+        )  # fmt: skip
+
+    async def _acknowledged(self, found: Found, life: int) -> bool:
+        """Whether whoever wrote a life of this name that is later than that one may have
+        acknowledged anything: all of it was in the stream then. What cannot be read is nobody's.
         """
         pieces = await self.stream.read(self.membership.name, found.at)
-        later = [(at, one) for at, one in pieces if one.life > self._life]
+        later = [(at, one) for at, one in pieces if one.life > life]
         try:
             return await asyncio.to_thread(copy_of, later) is not None
         except JournalError as error:
@@ -270,34 +311,44 @@ class Copying:
         a backup that was put back, is another node's: it has an estate of its own, and what it says
         from before the stop is its own, too.
         """
-        assert found.last is not None
         name, at = self.membership.name, found.place
         if at <= self._stopped():
             return True
-        if self.membership.born <= found.last.life:
+        if self._is_removed(found):
             self.membership.hearing.take_no_part(removed(name))
             return False
         log.warning("node %r was removed, and begins anew with what its journal says", name)
         self.broker.change(estates.taken_row(estates.STOPPED, at))
         heritage.note(self.membership, name, at)
         self.membership.holdings.look()
-        await self._landed()
         return True
 
+    def _is_removed(self, stop: Found) -> bool:
+        """Whether this directory was that of the node when somebody removed it by hand."""
+        last = stop.last
+        return last is not None and last.for_good and self.membership.born <= last.life
+
     async def _landed(self) -> None:
-        """What this node let go of is on its disk before anything hides the stop that says so."""
         upto = self.broker.log.position
         self._let_go()
         while self.journal.on_disk < upto:
             await asyncio.sleep(LANDED_SECONDS)
 
-    def _begin_behind(self, found: Found) -> None:
+    async def _begin_behind(self, found: Found) -> None:
+        """That this directory begins that life, and what was let go of, is on its disk before
+        anything of it is in the stream and hides a stop.
+        """
         journal = self.journal
+        life = found.following(self.broker.clock.stamp())
+        before = found.last.life if found.last is not None else 0
+        for name, number in ((BEFORE, before), (LIFE, life)):
+            self.broker.change(estates.taken_row(name, number))
+        await self._landed()
         self._usurped = False
         self._late = ""
         files = Files(journal.directory, journal.on_disk)
         self._upto = files.snapshot.upto
-        life = self._life = found.following(self.broker.clock.stamp())
+        self._life = life
         self.copies.begin(life, found, journal.on_disk, files.log(), files.snapshot.parts())
 
     def _moved(self) -> None:
