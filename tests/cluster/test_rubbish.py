@@ -201,3 +201,15 @@ async def test_who_is_back_sees_its_stop_behind_rubbish(hubs: Hubs, server: Quor
         await asyncio.sleep(0.1)
     await asyncio.to_thread(hubs.ready, a)
     await subscribed(a)
+
+    async def stopped(stream: Any, name: str) -> None:
+        await stream.publish("hubbub.log.a", b"b", headers={HEADER: "17 1 fence 0 0"})
+        await rubbish(stream, name)
+
+    await with_stream(server, stopped)
+    says = asyncio.create_task(say(a, b"waits"))
+    until = time.monotonic() + PATIENCE
+    while said_by(hubs, "a").count("node 'b' has taken over the sessions") < 2:  # a hub that runs
+        assert time.monotonic() < until, said_by(hubs, "a")
+        await asyncio.sleep(0.1)
+    says.cancel()

@@ -347,12 +347,19 @@ class JetStream:
         if at <= behind:
             return Found(at, None, 0, first, gaps=gaps)
         if at - behind > FEW:
-            news = await self.read(self.settings.name, at, heads=True, behind=behind)
+            heads = await self.read(self.settings.name, at, heads=True, behind=behind)
+            news = [await self._with_author(*one) for one in heads]
         else:
             there = range(max(first, behind + 1), at + 1)
             found = dict([await self._get(self.name, one) for one in there])
             news = [(one, piece) for one, piece in found.items() if piece is not None]
         return Found(at, news[-1][1] if news else None, 0, first, tuple(news), gaps)
+
+    async def _with_author(self, at: int, head: Piece) -> tuple[int, Piece]:
+        """Whose a stop is stands in its data."""
+        if head.kind != FENCE:
+            return at, head
+        return at, await self.message(self.settings.name, at) or head
 
     async def _state(self, stream: str) -> dict[str, Any]:
         """Where it begins and ends, and how much is in it."""

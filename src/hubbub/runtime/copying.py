@@ -399,7 +399,9 @@ class Copying:
         nothing goes until the heir says that it has it.
         """
         author = estates.began_by(author_of(found.last)) if found.last is not None else ""
-        if author != self.membership.name:
+        if not author:
+            log.error("a stop that names no node ends what was this one's")
+        elif author != self.membership.name:
             log.error("node %r has taken over the sessions and queues of this one", author)
         self.copies.hold(self.journal.durable)
         self._gave_up = found.place
