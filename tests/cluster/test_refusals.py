@@ -545,7 +545,8 @@ async def test_the_doctor_tries_the_login(guarded: Guarded, tmp_path: Path) -> N
         return found
 
     found = await looked(guarded.settings())
-    assert (found.level, found.advice) == ("well", "") and "lets this node in: NATS" in found.found
+    assert (found.level, found.advice) == ("well", "")
+    assert "lets this node in: NATS at nats://127.0.0.1" in found.found
     found = await looked(guarded.settings(password="wrong"))
     assert found.level == "bad" and "as user 'plant': Authorization Violation" in found.found
     assert found.advice.startswith("mend user and password in cluster.url")

@@ -197,13 +197,13 @@ def _let_in(settings: Settings, url: str, address: str) -> Finding:
                        "`pip install '.[cluster]'` where Hubbub's source is")  # fmt: skip
     try:
         check_urls(settings.cluster)
-        version, wrong = asyncio.run(knock(settings.cluster, url))
+        server, wrong = asyncio.run(knock(settings.cluster, url))
     except SettingError as error:
         return Finding("cluster", BAD, str(error), "mend the setting: the hub would not start")
     if not wrong:
-        return Finding("cluster", WELL, f"{address} lets this node in: NATS {version}")
+        return Finding("cluster", WELL, f"lets this node in: NATS at {server}")
     found, _, advice = wrong.partition(f" {TO_DO}")
-    if version:
+    if server:
         found = f"{address} lets this node in, but {found}"
     return Finding("cluster", BAD, found, advice or "a node of a cluster cannot do without")
 

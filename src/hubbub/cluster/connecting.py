@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from hubbub.cluster.refusals import Denied, Refusal, login, refusal
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
-from hubbub.errors import SettingError
+from hubbub.errors import SettingError, without_user
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -229,6 +229,17 @@ def _server(client: Client) -> ParseResult | None:
     return server.uri if server is not None else None
 
 
+def server_of(client: Client) -> str:
+    """Whom a client that is connected speaks with, in words: where it is, its name if it was given
+    one, its version. Private attributes: nats-py tells nobody what else a server has said.
+    """
+    where, said = _server(client), client._server_info
+    place = without_user(where.geturl()) if where is not None else "?"
+    name, version = said.get("server_name", ""), client.connected_server_version
+    called = f", server {name!r}" if name != said.get("server_id") else ""
+    return f"{place}{called}, version {version.major}.{version.minor}.{version.patch}"
+
+
 def is_refusal(error: Exception) -> bool:
     """Whether somebody is there and does not let this node in, or nobody ever will."""
     from nats import errors
@@ -240,7 +251,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 async def knock(settings: Settings, url: str) -> tuple[str, str]:
-    """Whether NATS at this URL lets this node in: its version, "" if it does not, and what is wrong
+    """Whether NATS at this URL lets this node in: who that is, "" if it does not, and what is wrong
     with that. Nobody else hears of it.
     """
     from nats.aio.client import Client
@@ -261,8 +272,7 @@ async def knock(settings: Settings, url: str) -> tuple[str, str]:
                 await client.subscribe(subject)
             await client.flush()  # its ping may leave before them
             await client.flush()
-            said = client.connected_server_version
-            return f"{said.major}.{said.minor}.{said.patch}", denied.trouble()
+            return server_of(client), denied.trouble()
     except TimeoutError:
         return "", wrong[0] or f"no nats-server says anything in {CONNECT_SECONDS} s"
     except Exception as error:  # nats-py has many kinds, and passes those of sockets on

@@ -24,6 +24,7 @@ from hubbub.cluster.connecting import (
     Entry,
     check_urls,
     context_of,
+    server_of,
 )
 from hubbub.cluster.engine import Heard
 from hubbub.cluster.refusals import MOST, Denied, Refusal
@@ -49,9 +50,7 @@ log = logging.getLogger("hubbub.cluster")
 
 
 class Nats:
-    """`server`: the version of the server that it is connected to, "" if it is to none. It says
-    nothing before it is known that no other hub of this name lives (`alone`).
-    """
+    """It says nothing before it is known that no other hub of this name lives (`alone`)."""
 
     complete = False  # anybody may be there, and hear late
 
@@ -59,7 +58,6 @@ class Nats:
         self.settings = settings
         self.name = settings.name
         self.up = False
-        self.server = ""
         self.alone = Alone(settings)
         self.denied = Denied(settings, time.monotonic)
         self._entry = Entry(settings, f"hubbub {settings.name}", self._complain)
@@ -177,8 +175,7 @@ class Nats:
 
     async def _came_up(self) -> None:
         assert self._client is not None
-        self.server = str(self._client.connected_server_version)
-        log.info("connected to NATS %s", self.server)
+        log.info("connected to NATS at %s", server_of(self._client))
         self.up, self._trouble = True, ""
         self._said.clear()
         self._changed()
