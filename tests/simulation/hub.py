@@ -245,13 +245,16 @@ class Wire:
 class SimulatedNode(Node):
     """A node on this disk. `begin` is a start, with all that recovery does."""
 
-    def __init__(self, path: Path, clock: SimulatedClock, segment_bytes: int) -> None:
+    def __init__(
+        self, path: Path, clock: SimulatedClock, segment_bytes: int, record: str = "all"
+    ) -> None:
         settings = Settings(
             data=str(path),
             limits=Limits(busy_poll_us=0),  # nor does anything else look at the machine's clock
             journal=JournalSettings(
-                retain_seconds=0, retain_bytes=1 << 40, topic_durability=("o/# os", "m/# none")
-            ),
+                record=cast(Any, record), retain_seconds=0, retain_bytes=1 << 40,
+                topic_durability=("o/# os", "m/# none"),
+            ),  # fmt: skip
         )
         super().__init__(settings)
         self.clock = clock

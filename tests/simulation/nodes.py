@@ -248,9 +248,9 @@ class ClusterHub(SimulatedNode):
 
     def __init__(
         self, path: Path, clock: SimulatedClock, segment_bytes: int, engine: Lines,
-        streams: Streams, is_dead: Callable[[str], bool], rows: int,
+        streams: Streams, is_dead: Callable[[str], bool], rows: int, record: str,
     ) -> None:  # fmt: skip
-        super().__init__(path, clock, segment_bytes)
+        super().__init__(path, clock, segment_bytes, record)
         self.engine = engine
         self.streams = streams
         self.stream = self.copies = Stream(streams, path.name)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row, waits_in
+from hubbub.cluster.passing import Passing
 from hubbub.core.message import Message, Run
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import State
@@ -107,8 +108,9 @@ def taken_row(name: str, number: int) -> Row:
 class Estate(Session):
     """`holder`: the node that has it now, None while that is away. `wants`: its filters. `keeping`:
     what is kept here for its sessions that last, if it has any; then it is lasting itself, and
-    stands also while nobody holds it. `before`: the same of origins that were taken over, which
-    goes first: who published it goes on where it was taken over.
+    stands also while nobody holds it; `passing`: what is handed on to be kept there instead.
+    `before`: the same as `keeping` of origins that were taken over, which goes first: who published
+    it goes on where it was taken over.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -119,6 +121,7 @@ class Estate(Session):
         self.holder: Node | None = None
         self.generation = 0
         self.keeping: Keeping | None = None
+        self.passing: Passing | None = None
         self.before: list[Keeping] = []
         self.wants: dict[tuple[str, bool], Subscription] = {}
         encodings = membership.crossing.by_qos
@@ -131,18 +134,21 @@ class Estate(Session):
         self.begin()
 
     def begin(self) -> None:
+        self.take_back()
         for keeping in self.keepings():
             keeping.begin()
         self.pump()
 
     def again(self) -> None:
         """Something was lost on the way there."""
+        self.take_back()
         for keeping in self.keepings():
             keeping.again()
         self.pump()
 
     def away(self) -> None:
         """Nobody holds it any more, as far as is known; what only goes live is for nobody."""
+        self.take_back()
         self.holder = None
         for key in [key for key, wish in self.wants.items() if not wish.qos]:
             self.leaves(key)
@@ -204,11 +210,13 @@ class Estate(Session):
         if self.keeping is None:
             self.lasting = True
             self.keeping = Keeping(self, self.broker, self.membership.keep)
+            self.passing = Passing(self.keeping)
             if self.holder is not None:
                 self.keeping.begin()
 
     def go_on_for(self, origin: str) -> None:
         """What another estate kept for it goes on from here."""
+        self.take_back()
         state = self.broker.state
         self.keep()
         self.before.append(Keeping(self, self.broker, self.membership.keep, origin))
@@ -235,12 +243,35 @@ class Estate(Session):
             if keeping.origin:
                 self.before.remove(keeping)
                 keeping.end()
+        if self.passing is not None:
+            self.passing.pump()
 
     def taken(self, origin: str, upto: int) -> None:
         keeping = self.keeping_of(origin)
         if keeping is not None:
             keeping.taken(upto)
+            if self.passing is not None and keeping is self.keeping:
+                self.passing.taken(upto)
             self.pump()
+
+    # What is handed on
+
+    def hand_on(self, run: Run) -> bool:
+        return self.passing is not None and self.passing.hand_on(run)
+
+    def take_back(self) -> None:
+        if self.passing is not None:
+            self.passing.take_back()
+
+    def look(self, now: float) -> None:
+        """A few times a second."""
+        if self.passing is not None:
+            self.passing.look(now)
+
+    def passes(self) -> bool:
+        """Whether it is somewhere just now where that is understood, and nothing goes before."""
+        holder = self.holder
+        return holder is not None and holder.runs and self.ready() and not self.before
 
     def to_give_again(self) -> list[tuple[int, str]]:
         """What waits for a member of a group, by its seq: but of QoS 2, which another one must not
@@ -263,14 +294,25 @@ class Estate(Session):
         return all(one.settled() for one in self.keepings())
 
     def unacknowledged(self) -> int:
-        return sum(len(one.backlog.entries) for one in self.keepings())
+        passed = self.passing.count if self.passing is not None else 0
+        return passed + sum(len(one.backlog.entries) for one in self.keepings())
+
+    def is_over(self) -> None:
+        """Nothing is kept for it any more, and nobody waits for what was handed on."""
+        if self.passing is not None:
+            self.passing.let_go()
+        for keeping in self.before:
+            keeping.end()
+        self.shared = {}
 
     def begin_anew(self) -> None:
         """What was kept here for it is another's to keep now; so is all that is on its way."""
         for keeping in self.keepings():
             keeping.end()
         kept = self.keeping is not None
-        self.keeping, self.before = None, []
+        if self.passing is not None:
+            self.passing.forget()
+        self.keeping, self.passing, self.before = None, None, []
         if kept:
             self.keep()
             for wish in self.subscriptions.values():
@@ -308,6 +350,7 @@ class Estate(Session):
 
     def keep_copy(self, message: Message, qos: int, group: str) -> None:
         self.keep()
+        self.take_back()
         again = message.copied()
         again.retain = False
         run = self.membership.crossing.read_back(again)

@@ -57,7 +57,7 @@ class Beat(Struct, array_like=True, tag=0):
     message stopped its stream last, which says what its own estate is; `waits`: whether that had
     another one, whose heir is not known. `busy`: for so many seconds more than ever it may say
     nothing, and is not dead. `born`: since when its directory is that of a node of this name, 0 =
-    one of a version that does not say so.
+    one of a version that does not say so. `runs`: it reads a `Kept` of several messages.
     """
 
     version: str
@@ -67,6 +67,7 @@ class Beat(Struct, array_like=True, tag=0):
     waits: bool = False
     busy: Annotated[int, Meta(ge=0, le=CLUSTER_BUSY_SECONDS)] = 0
     born: Time = 0
+    runs: bool = False
 
 
 class Wants(Struct, array_like=True, tag=1):
@@ -205,10 +206,11 @@ class Count(Struct, array_like=True, tag=12):
 
 
 class Kept(Struct, array_like=True, tag=13):
-    """One message that is kept for an estate until it is `Taken`. `previous`: the number of the one
-    before. `origin`: the estate in which it was published, whose numbers these are.
+    """Messages that are kept for an estate until they are `Taken`. `number`: of the last one, those
+    before it have the ones below; `previous`: of the one before all of these. `origin`: the estate
+    in which they were published, whose numbers these are. `passed`: they are in no journal there.
 
-    They rise from one message to the next; 0 is before all of them.
+    Numbers rise from one message to the next; 0 is before all of them.
     """
 
     estate: Estate
@@ -216,6 +218,7 @@ class Kept(Struct, array_like=True, tag=13):
     number: Time
     previous: Time
     said: Said
+    passed: bool = False
 
 
 class Taken(Struct, array_like=True, tag=14):

@@ -407,6 +407,8 @@ def kept_in(state: State) -> list[SessionState]:
 def settle(membership: Membership, come: Collection[str]) -> None:
     """What was kept here for estates that are here now is for their sessions: nobody carries it."""
     broker = membership.broker
+    for known in [membership.estates[one] for one in come if one in membership.estates]:
+        known.take_back()
     for state in kept_in(broker.state):
         estate, origin = estate_and_origin(state.client)
         if estate not in membership.holdings.held:

@@ -26,9 +26,15 @@ from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.retained import NEVER
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE, CLUSTER_WINDOW
+from hubbub.core.limits import (
+    CLUSTER_KEPT,
+    CLUSTER_KEPT_BYTES,
+    CLUSTER_PIECE,
+    CLUSTER_WINDOW,
+)
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
+from hubbub.core.route import Route
 from hubbub.core.session import Revival, Session, SessionState, Silent, row_about
 from hubbub.core.state import lasting_properties
 from hubbub.errors import UnreadableError
@@ -90,7 +96,7 @@ class Keeping:
         if origin:
             client = kept_by(estate.client, origin)
             self.session = Silent(PROTOCOL, client, broker.open)
-        self._previous = NONE
+        self.previous = NONE
         self._until = 0
         self._goes_on = False
         key = PROTOCOL, self.session.client
@@ -120,15 +126,25 @@ class Keeping:
         self._until = self.backlog.next
         self.again()
 
-    def _connected(self, first: int) -> None:
-        said = lasting_properties(self.keep)
+    def _connected(self, first: int, renumbered: bool = False) -> None:
+        said = lasting_properties(self.keep, renumbered=renumbered)
         row = row_about(self.session, schema.CONNECT, number=first, properties=said)
         self.broker.change(row)
+
+    def renumber(self, first: int) -> None:
+        """Nothing waits, and the next one that does has that number."""
+        self._connected(first, renumbered=True)
+
+    def route(self, name: str) -> Route:
+        """Of what is kept for it alone."""
+        found = Route(name, 0)
+        found.audience = [(self.state, 2)]
+        return found
 
     def again(self) -> None:
         """Something was lost on the way: all that was not taken is sent once more."""
         self.backlog.rewind()
-        self._previous = NONE
+        self.previous = NONE
 
     def rest(self) -> None:
         """Nobody holds it; what is for it waits."""
@@ -143,15 +159,17 @@ class Keeping:
 
         In pieces: each is read from the journal, and very many may have expired meanwhile.
         """
-        backlog = self.backlog
-        for _ in range(CLUSTER_PIECE):
+        backlog, done = self.backlog, 0
+        while done < CLUSTER_PIECE:
             if not self._can_send():
                 return
             number = backlog.sent
-            if backlog.holds(number) and not self._sent(number):
+            count = self._send(number) if backlog.holds(number) else 1
+            if not count:
                 self.broker.again(self, self.estate.pump)
                 return
-            backlog.sent = max(number + 1, backlog.first)
+            backlog.sent = max(number + count, backlog.first)
+            done += count
         if not self._goes_on:
             self._goes_on = True
             self.broker.later(self._go_on)
@@ -165,26 +183,51 @@ class Keeping:
         waits = backlog.sent < backlog.next and backlog.in_flight() < CLUSTER_WINDOW
         return waits and self.estate.ready()
 
-    def _sent(self, number: int) -> bool:
-        """Whether it is on its way, or never will be; False if it cannot be read now."""
+    def _send(self, number: int) -> int:
+        """How many from there on are on their way, or never will be; 0: it cannot be read now."""
         broker, backlog, holder = self.broker, self.backlog, self.estate.holder
         try:
             message = broker.log.read(backlog.seq(number))
         except UnreadableError:
-            return False
+            return 0
         if message is None or holder is None or 0 < message.expires <= broker.clock.stamp():
             broker.metrics.drop("gone" if message is None else "expired", 1)
             self._over(number, 1)
-            return True
-        said, membership = self._spelled(message, number), self.estate.membership
-        origin = self.origin or membership.holdings.own
-        record = frames.Kept(self.estate.client, origin, number, self._previous, said)
+            return 1
+        membership = self.estate.membership
+        alike = [message]
+        if holder.runs and not (message.retain or self.state.shared):
+            alike += self._alike(message, number)
+            said = membership.crossing.together(alike, backlog.qos(number))
+        else:
+            said = self._spelled(message, number)
+        origin, last = self.origin or membership.holdings.own, number + len(alike) - 1
+        record = frames.Kept(self.estate.client, origin, last, self.previous, said)
         # Said when that it has this number is safe: one that a crash took would be used again, for
         # a message that the holder, which knows the number, would not take.
         holder.link.hold(frames.piece(record))
-        membership.messages_out += 1
-        self._previous = number
-        return True
+        membership.messages_out += len(alike)
+        self.previous = last
+        return len(alike)
+
+    def _alike(self, message: Message, number: int) -> Iterator[Message]:
+        """Those behind it that one record says with it: of the same author, to the same name."""
+        backlog, read, size = self.backlog, self.broker.log.read, len(message.payload)
+        author, qos, now = message.author(), backlog.qos(number), self.broker.clock.stamp()
+        most = min(backlog.next, backlog.first + CLUSTER_WINDOW, number + CLUSTER_PIECE)
+        for other in range(number + 1, most):
+            if not backlog.holds(other) or backlog.qos(other) != qos:
+                return
+            try:
+                found = read(backlog.seq(other))
+            except UnreadableError:
+                return  # it is looked at when its turn comes
+            size += len(found.payload) if found is not None else 0
+            if found is None or found.author() != author or size > CLUSTER_KEPT_BYTES:
+                return
+            if found.retain or 0 < found.expires <= now:
+                return
+            yield found
 
     def _spelled(self, message: Message, number: int) -> frames.Said:
         """A retained one that was replaced meanwhile is one like others."""

@@ -255,9 +255,7 @@ class Membership(Hooks):
                 node.link.write(piece)
 
     def tell_held(self, record: frames.Record, upto: int = 0) -> None:
-        """When that row is safe, the last one as a rule, and behind whatever waits already. Live
-        messages pass it: without a quorum rows wait for long.
-        """
+        """When that row is safe, the last one as a rule, behind what waits; live ones pass it."""
         if self.nodes:
             piece = frames.piece(record)
             for node in self.nodes.values():
@@ -287,7 +285,8 @@ class Membership(Hooks):
     def says(self) -> frames.Beat:
         stamp, stopped = self.broker.clock.stamp(), self.broker.state.taken.get(estates.STOPPED, 0)
         waits = heritage.waits(self)
-        return frames.Beat(self.version, stamp, self.place, stopped, waits, self.busy, self.born)
+        said = self.version, stamp, self.place, stopped, waits, self.busy, self.born
+        return frames.Beat(*said, runs=True)
 
     # Who is there
 
@@ -422,6 +421,8 @@ class Membership(Hooks):
             for name in self.holdings.release(origins):
                 self.tell_held(frames.Released(name))
         self.hearing.go_on()
+        for estate in self.estates.values():
+            estate.look(now)
         wills.look(self, now)
         self.lost.look()
         self.relieve()
@@ -444,9 +445,7 @@ class Membership(Hooks):
         shared = [] if settled else estate.to_give_again()
         if estate.holder is not None:
             self._away(estate)
-        for keeping in estate.before:
-            keeping.end()
-        estate.shared = {}
+        estate.is_over()
         if self.estates.pop(estate.client, None) is not None and estate.lasting:
             self.broker.end(estate)
         for seq, group in shared:
@@ -461,6 +460,8 @@ class Membership(Hooks):
 
     def goodbye(self) -> None:
         """The hub stops: others need not wait for its silence."""
+        for estate in self.estates.values():
+            estate.take_back()
         bye = frames.piece(frames.Bye())
         self.engine.send("", [frames.frame(self.name, self.boot, 0, 0, bye)])
 
@@ -475,7 +476,8 @@ class Membership(Hooks):
         return _TAKES[type(record)](self, node, record)
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
-        node.version, node.place, node.busy = record.version, record.place, record.busy
+        node.version, node.place = record.version, record.place
+        node.busy, node.runs = record.busy, record.runs
 
     def of_node(self, node: Node, name: str) -> Estate | None:
         """That estate, if the node has it; it may be one that does not know yet that it has not."""

@@ -73,10 +73,7 @@ class Crossing(Encoding):
         self.by_qos = (self, self, self)
 
     def encode(self, run: Run) -> bytes:
-        payloads = run.encoding.payloads(run)
-        if payloads is None:
-            return self.spelled(run)
-        return frames.piece(self._record(run, b"".join(payloads), []))
+        return frames.piece(self.short(run))
 
     def spelled(self, run: Run, stamp: int = 0, node: str = "", again: bool = False) -> bytes:
         """The same with all that the messages have, and of a retained one whose it is."""
@@ -108,6 +105,21 @@ class Crossing(Encoding):
             name_to_wire(reply_to), message.correlation, message.expires,
             properties_column(message.properties),
         )  # fmt: skip
+
+    def short(self, run: Run) -> frames.Said:
+        """The payloads alone, where they and the run are all that is to be said."""
+        payloads = run.encoding.payloads(run)
+        return self.said(run) if payloads is None else self._record(run, b"".join(payloads), [])
+
+    def together(self, messages: list[Message], qos: int) -> frames.Said:
+        """Messages of one author to one name that were read from the journal."""
+        run = self.read_back(messages[0])
+        run.qos, run.count = qos, len(messages)
+        run.replace(messages)
+        size = len(messages[0].payload)
+        if all(len(one.payload) == size and one.is_plain() for one in messages):
+            return self._record(run, b"".join([one.payload for one in messages]), [])
+        return self.said(run)
 
     def read_back(self, message: Message) -> Run:
         """A run of a message that was read from the journal, whose author may be gone by now."""
@@ -203,6 +215,7 @@ class Node:
     `their_life` is its own of us, 0 before its first frame; `asking`: the question that it has not
     answered, 0 = none; `behind`: it missed retained messages. `heard` (monotonic seconds): when it
     last said something. `clients`: its phantoms by number, `number_there`: of the hub itself.
+    `runs`: it reads several kept messages in one record.
     `counts`: how many a publish there reaches, by observed name. `feed`: names of retained messages
     that it is still to be told. `receipts`: of which estates, and what origins, it is to be told
     how far this node has what it kept; `declined`: there was no room for something; `missed`:
@@ -230,6 +243,7 @@ class Node:
         self.heard = self.broker.clock.now()
         self.version = self.place = ""
         self.busy = 0
+        self.runs = False
         self.receipts: set[tuple[str, str]] = set()
         self.declined = self.missed = False
         self.clients: dict[int, Phantom] = {}

@@ -46,6 +46,7 @@ class Outlet(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         estate = self._estate()
+        estate.take_back()
         for index in range(run.count):
             self._keep(estate, run.first + index, max(run.qos, 1))
         estate.pump()

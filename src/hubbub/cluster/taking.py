@@ -58,12 +58,15 @@ def _slices(said: frames.Said) -> Iterator[frames.Said]:
         yield said
         return
     check(said)
-    step = len(said.payloads) // said.count
     for at in range(0, said.count, CLUSTER_SLICE):
-        end = min(at + CLUSTER_SLICE, said.count)
-        payloads, rests = said.payloads[at * step : end * step], said.rests[at:end]
-        retain = said.retain and end == said.count
-        yield replace(said, payloads=payloads, rests=rests, count=end - at, retain=retain)
+        yield _cut(said, at, min(at + CLUSTER_SLICE, said.count))
+
+
+def _cut(said: frames.Said, at: int, end: int) -> frames.Said:
+    step = len(said.payloads) // said.count
+    payloads, rests = said.payloads[at * step : end * step], said.rests[at:end]
+    retain = said.retain and end == said.count
+    return replace(said, payloads=payloads, rests=rests, count=end - at, retain=retain)
 
 
 def check(said: frames.Said, most: int = CLUSTER_RUN) -> None:
@@ -120,23 +123,40 @@ def _in_time(
     return found, [one for one in messages[-1:] if 0 < one.expires <= now]
 
 
-def keep(membership: Membership, node: Node, kept: frames.Kept) -> None:
-    """The next one of those that are kept for an estate comes, or one once more."""
-    check(kept.said, 1)
+def keep(membership: Membership, node: Node, kept: frames.Kept) -> Iterator[None] | None:
+    """The next ones of those that are kept for an estate come, or some once more."""
+    check(kept.said)
     latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
     if kept.estate not in membership.holdings.held:
-        return  # its node has not heard yet who holds that
+        return None  # its node has not heard yet who holds that
     if not membership.has(node, kept.origin):
-        return  # nor have we; how far we are is noted of estates that are somebody's alone
+        return None  # nor have we; how far we are is noted of estates that are somebody's alone
     if membership.broker.no_room:
         node.declined = True
-        return
+        return None
     node.receipts.add((kept.estate, kept.origin))
-    if kept.previous <= membership.holdings.took(kept.estate, kept.origin) < kept.number:
-        sender = sender_of(membership, kept.said, node.name, node.clients)
-        take(membership, kept.estate, kept.origin, kept.number, kept.said, sender)
+    took = membership.holdings.took(kept.estate, kept.origin)
+    return _take_all(membership, node, kept, took) if kept.previous <= took < kept.number else None
+
+
+def _take_all(
+    membership: Membership, node: Node, kept: frames.Kept, took: int
+) -> Iterator[None]:  # fmt: skip
+    """Those of which the journal here does not know yet, in pieces that are taken as a whole."""
+    said = kept.said
+    known = took - (kept.number - said.count)
+    number = max(took, kept.number - said.count)
+    for some in _slices(said if known <= 0 else _cut(said, known, said.count)):
+        if kept.estate not in membership.holdings.held:
+            return  # since the last piece
+        number += some.count
+        # What is in no other journal is there where it was passed on to, as if it was said there.
+        whose = ("", NOBODY) if kept.passed else (node.name, node.clients)
+        sender = sender_of(membership, some, *whose)
+        take(membership, kept.estate, kept.origin, number, some, sender)
+        yield
 
 
 def take(

@@ -31,7 +31,7 @@ from hubbub.core.limits import (
     SUBSCRIPTIONS,
 )
 from hubbub.core.link import Outgoing
-from hubbub.core.log import Log
+from hubbub.core.log import DISK, SYSTEM, Log
 from hubbub.core.message import Message, Run, properties_column, read_json, run_of
 from hubbub.core.names import free_among
 from hubbub.core.observing import Observers
@@ -58,7 +58,7 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Group, Groups
-from hubbub.core.state import connect_row
+from hubbub.core.state import Key, connect_row
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
@@ -87,6 +87,7 @@ class Broker(Context):
         self.exclude = exclude
         self._named: dict[tuple[tuple[SessionState, int], ...], int] = {}  # the audiences
         self._named_in = -1  # this segment
+        self.handing: dict[Key, Session] = {}  # by which something is handed on just now
         self.groups = Groups(self)
         self.retained = Retained(self)
         self.observers = Observers(self)
@@ -502,7 +503,8 @@ class Broker(Context):
             route.record or run.retain or route.must or run.number
             or (run.qos and (route.audience or route.shared))
         ):  # fmt: skip
-            self._record(run)
+            if route.way is None or not self._handed_on(run):
+                self._record(run)
         for subscription in route.subscriptions:
             subscription.session.deliver(run, subscription)
         if not route.subscriptions:
@@ -534,8 +536,33 @@ class Broker(Context):
         self.publish(run_of(message, responder, route))
         return route
 
+    def _handed_on(self, run: Run) -> bool:
+        """Whether it is on its way to the node that keeps it for the only one who lasts, so that
+        nobody needs it here: its publisher is answered when that node has it.
+        """
+        way = run.route.way
+        waits = run.qos == 1 and (run.level == DISK or run.level == SYSTEM)
+        if not waits or run.retain or not self.log.records:
+            return False
+        return way is not None and way.hand_on(run)
+
+    def _take_back(self, audience: list[tuple[SessionState, int]]) -> None:
+        """What must be kept here for one of these does not overtake what was handed on."""
+        for state, _ in audience:
+            session = self.handing.get((state.protocol, state.client))
+            if session is not None:
+                session.take_back()
+
+    def keep_after_all(self, run: Run) -> None:
+        """What was handed on becomes rows here: it was let in, so no bound applies any more."""
+        run.first = self.log.append_run(run, self._audience(run.route))
+        size = run.payload_size()
+        self.state.published(run.route.audience, run.first, run.count, run.qos, size)
+
     def _record(self, run: Run) -> None:
         audience = run.route.audience if run.qos else []
+        if self.handing and audience:
+            self._take_back(audience)
         kept = self.signed(run) if run.retain else run
         if self.log.records:
             run.first = self.log.append_run(kept, self._audience(run.route) if audience else 0)

@@ -63,6 +63,11 @@ class Outgoing:
         self.log = log
         self.bytes_sent = 0
 
+    def release(self) -> None:
+        """What was held for what is safe now leaves with the tick."""
+        if self.holding:
+            self.holding = [link for link in self.holding if not link.release()]
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Framing:
@@ -154,7 +159,9 @@ class Link:
         return True
 
     def hold(self, data: bytes, barrier: bool = False, level: int = 0, upto: int = 0) -> None:
-        """`upto`: the last row that it waits for, 0 for the last one made so far."""
+        """`upto`: the last row that it waits for, 0 for the last one made so far; with a level of
+        elsewhere, the number there.
+        """
         log = self.outgoing.log
         level = level or self.level
         position = upto or log.position

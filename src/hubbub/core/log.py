@@ -24,7 +24,24 @@ from hubbub.schema import Row
 DISK: Final = 1
 SYSTEM: Final = 2
 MEMORY: Final = 3
+ELSEWHERE: Final = 4  # and above: another node has it, by a `Promise` of the log
 LEVELS: Final = {"": 0, "disk": DISK, "os": SYSTEM, "none": MEMORY}
+
+
+class Promise:
+    """How far another place has what was handed on to it, in numbers that are higher than those of
+    rows. `level`: as which a link asks for that. `upto`: the last one that is safe;
+    `written`: the last one that is in the rows here up to `row`, after all.
+    """
+
+    __slots__ = ("level", "upto", "written", "row")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.upto = self.written = self.row = 0
+
+    def safe(self, durable: int) -> int:
+        return max(self.upto, self.written) if durable >= self.row else self.upto
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -53,6 +70,12 @@ class Log:
         self._pinned_again: dict[int, int] = {}  # how many more pins there are than one
         self._bytes = 0
         self._last_kept = -(1 << 48)
+        self._promises: list[Promise] = []
+
+    def promise(self) -> Promise:
+        """Of one more place to which something is handed on."""
+        self._promises.append(Promise(ELSEWHERE + len(self._promises)))
+        return self._promises[-1]
 
     def append(self, row: Row) -> int:
         """Number a row (its seq and time are filled in here) and return its seq."""
@@ -69,7 +92,9 @@ class Log:
         return True
 
     def safe(self, level: int) -> int:
-        """The last row of which that level may be promised."""
+        """The last row of which that level may be promised; of what is elsewhere its number."""
+        if level >= ELSEWHERE:
+            return self._promises[level - ELSEWHERE].safe(self.durable)
         if level == MEMORY:
             return self.position
         return max(self.durable, self.written) if level == SYSTEM else self.durable

@@ -89,6 +89,15 @@ class Message:
         self.reply_id = 0
         self.answers_sender = False
 
+    def author(self) -> tuple[str, str, str, int, bool]:
+        """To which name who said it."""
+        return self.topic, self.protocol, self.client, self.sender, self.answers_sender
+
+    def is_plain(self) -> bool:
+        """Whether topic, payload, QoS, retain and who said it are all that is to be said of it."""
+        more = self.subtopic or self.content_type or self.reply_to or self.correlation
+        return not (more or self.properties or self.expires)
+
     def copied(self) -> Message:
         """Another one like it, which may be changed. (`copy` cannot make a compiled one.)"""
         found = Message(
@@ -231,14 +240,16 @@ class Run:
     """n >= 1 messages in a row from one sender with one route and one QoS.
 
     `first` is the seq of its first message once the log numbered it (0 before). `number` is the
-    packet id of a durable QoS 2 publisher. `step` is the length of one message in the image when
+    packet id of a durable QoS 2 publisher. `level`: what the answer to its publisher promises
+    (`core.log`), 0 if nobody waits for one; where another node keeps it instead, it waits for
+    `upto` there. `step` is the length of one message in the image when
     all are equally long, and `offset` where its packet id lies: for protocols that patch. `size`:
     the bytes of each payload, -1 if nobody has looked (`payload_size`).
     """
 
     __slots__ = (
         "sender", "route", "qos", "count", "encoding", "image", "retain", "first", "time",
-        "number", "step", "offset", "size", "_messages", "_images",
+        "number", "level", "upto", "step", "offset", "size", "_messages", "_images",
     )  # fmt: skip
 
     def __init__(
@@ -261,6 +272,8 @@ class Run:
         self.first = 0
         self.time = 0
         self.number = 0
+        self.level = 0
+        self.upto = 0
         self.step = len(image) // count
         self.offset = 0
         self.size = -1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from hubbub.core.message import Run
-    from hubbub.core.session import SessionState, Subscription
+    from hubbub.core.session import Session, SessionState, Subscription
 
 MANY: Final = 20  # receivers that take as much as the rest of a route
 
@@ -26,6 +26,7 @@ class Route:
     and counted, or, where there is a `delay` in seconds, kept for later; or done, by `control`, and
     kept nowhere. `bounded`: what is published here waits at a place that may be full
     (`Broker.is_full`). `full`: it would begin a queue, for which its publisher has no quota.
+    `way`: the one who lasts and matches is at another node, which may keep it instead of this one.
     `level`: what an answer to the publisher promises (`core.log`), 0 = as its listener's do.
     `column`: the name as rows have it, b"" until the first one (`column_of`).
     """
@@ -33,6 +34,7 @@ class Route:
     __slots__ = (
         "name", "age", "allowed", "record", "must", "shared", "delay", "bounded", "subscriptions",
         "audience", "audience_seq", "audience_segment", "level", "control", "full", "column",
+        "way",
     )  # fmt: skip
 
     def __init__(self, name: str, age: int) -> None:
@@ -47,6 +49,7 @@ class Route:
         self.bounded = False
         self.full = False
         self.level = 0
+        self.way: Session | None = None
         self.control: Callable[[Run], None] | None = None
         self.subscriptions: list[Subscription] = []
         self.audience: list[tuple[SessionState, int]] = []

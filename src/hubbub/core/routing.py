@@ -198,13 +198,19 @@ class Routing:
             else:
                 self._add_audience(route, subscription)
         waits = route.must or route.shared or route.audience != []
+        if len(route.audience) == 1 and not (route.record or route.must or route.shared):
+            route.way = next((one.session for one in route.subscriptions if _lasts(one)), None)
         route.bounded = broker.no_room != "" and waits
 
     def _add_audience(self, route: Route, subscription: Subscription) -> None:
         session = subscription.session
-        if session.lasting and subscription.qos:
+        if _lasts(subscription):
             state = self.broker.state.sessions[session.protocol, session.client]
             route.audience.append((state, subscription.qos))
+
+
+def _lasts(subscription: Subscription) -> bool:
+    return subscription.session.lasting and subscription.qos > 0
 
 
 def _best(sender: Session, matching: list[Subscription]) -> list[Subscription]:

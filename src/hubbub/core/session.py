@@ -187,6 +187,11 @@ class Backlog:
             self.first += 1
         self.sent = max(self.sent, self.first)
 
+    def renumber(self, number: int) -> None:
+        """Where nothing waits: the next delivery has this number."""
+        if not self.entries:
+            self.first = self.sent = self.tried = number
+
     def rewind(self) -> None:
         """The connection is gone: all that is not acknowledged will be sent again."""
         self.tried = max(self.tried, self.sent)
@@ -404,6 +409,15 @@ class Session:
     def keep_for(self, run: Run, qos: int, group: str) -> None:
         """Of a node that lasts: one message is for a member of that group there."""
         raise NotImplementedError
+
+    def hand_on(self, run: Run) -> bool:
+        """Of a node: keep these messages of QoS 1 there, and not here, if that can be just now.
+        The run says what the answer to its publisher waits for.
+        """
+        return False
+
+    def take_back(self) -> None:
+        """Of a node: what was handed on, and is not known to be there, is kept here after all."""
 
     def ready(self) -> bool:
         """Whether a queue may hand it one more message now."""

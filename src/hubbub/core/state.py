@@ -60,7 +60,7 @@ def came_in(address: str, user: str, place: str) -> dict[str, object]:
 
 def lasting_properties(
     expiry: int, address: str = "", user: str = "", place: str = "", mount: str = "",
-    began: int = 0,
+    began: int = 0, renumbered: bool = False,
 ) -> bytes:  # fmt: skip
     """The properties of the `connect` row of a session that outlives its connection."""
     properties = came_in(address, user, place)
@@ -69,6 +69,8 @@ def lasting_properties(
         properties["mount"] = mount
     if began:
         properties["began"] = began
+    if renumbered:
+        properties["renumbered"] = True
     if expiry != FOR_EVER:
         properties["expiry"] = expiry
     return properties_column(properties)
@@ -247,6 +249,8 @@ class State:
         session = self.sessions.get(key)
         if session is None:
             session = self.sessions[key] = SessionState(key[0], key[1], row.number)
+        elif properties.get("renumbered"):
+            session.backlog.renumber(row.number)
         session.began = properties.get("began", session.began)
         session.connected = True
         session.expiry = properties.get("expiry", FOR_EVER)

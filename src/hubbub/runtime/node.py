@@ -501,9 +501,7 @@ class Node:
 
     def _let_go(self) -> None:
         """What was held for rows that are safe now leaves with this tick."""
-        outgoing = self.broker.outgoing
-        if outgoing.holding:
-            outgoing.holding = [link for link in outgoing.holding if not link.release()]
+        self.broker.outgoing.release()
 
     def _measure(self, journal: Journal) -> None:
         if journal.room.unseen < 0:

@@ -410,10 +410,11 @@ class MqttConnection(Arriving):
         if ids:
             session.open(ids)
             self._publisher().unreleased += count
+        run.level = route.level or self.link.level
         self.broker.publish(run)
-        self.link.hold(acknowledgements, level=route.level)
+        self.link.hold(acknowledgements, False, run.level, run.upto)
         if v5 and not ids:
-            self._publisher().owe(count, route.level or self.link.level)
+            self._publisher().owe(count, run.level, run.upto)
         return stop
 
     def _publish(self, head: int, body: bytes, route: Route | None = None) -> None:
@@ -440,13 +441,15 @@ class MqttConnection(Arriving):
             code = incoming.verdict(packet, properties, route)
         if code < spec.UNSPECIFIED and packet.qos:
             code = incoming.room(session, packet, route) or code
+        level, upto = route.level or self.link.level, 0
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
         if code < spec.UNSPECIFIED:
             as_it_came = properties is None or properties.count() == said
             if properties is not None and as_it_came:
                 incoming.learn(body, packet, properties)
-            self._take(session, packet, route, body if as_it_came else codec.publish_body(packet))
+            body = body if as_it_came else codec.publish_body(packet)
+            level, upto = self._take(session, packet, route, body)
         else:
             self.broker.metrics.drop(spec.REASONS[code].name)
         if packet.qos:
@@ -456,18 +459,22 @@ class MqttConnection(Arriving):
                 reason = self._reason(spec.REASONS[code].name).encode()
             answer = codec.acknowledgement(kind, packet.packet_id, code, reason)
             if packet.qos == 2:
-                session.receive(packet.packet_id, answer, route.level)
+                session.receive(packet.packet_id, answer, level)
             else:
-                self.link.hold(answer, level=route.level)
+                self.link.hold(answer, False, level, upto)
             if self._v5 and packet.qos == 1:
-                incoming.owe(1, route.level or self.link.level)
+                incoming.owe(1, level, upto)
 
-    def _take(self, session: MqttSession, packet: codec.Publish, route: Route, body: bytes) -> None:
+    def _take(
+        self, session: MqttSession, packet: codec.Publish, route: Route, body: bytes
+    ) -> tuple[int, int]:
+        """Publish it; the level of its answer, and what that waits for (`Link.hold`)."""
         head = bytes((codec.PUBLISH << 4 | packet.qos << 1,)) + codec.length(len(body))
         encoding = self._encodings[packet.qos]
         as_qos = self.protocol.counts_as[packet.qos]
         run = Run(session, route, as_qos, 1, encoding, head + body, packet.retain)
         run.size = len(packet.payload)
+        run.level = route.level or self.link.level
         if packet.qos:
             run.offset = len(head) + 2 + len(packet.topic)
         if packet.qos == 2:
@@ -481,6 +488,7 @@ class MqttConnection(Arriving):
             session.publish_answer(run)
         else:
             self.broker.publish(run)
+        return run.level, run.upto
 
     def _pubrel(self, body: bytes) -> None:
         """The publisher may reuse its packet id once this is durable (PUBCOMP is held)."""

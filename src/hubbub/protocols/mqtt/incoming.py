@@ -44,13 +44,16 @@ class Incoming:
         if self._owed + self.unreleased + count > most:
             raise PacketError(f"more than {most} publishes that are not answered", spec.TOO_MANY)
 
-    def owe(self, count: int, level: int) -> None:
-        """So many PUBACKs wait until the rows made so far are as safe as that level says."""
+    def owe(self, count: int, level: int, upto: int = 0) -> None:
+        """So many PUBACKs wait until the rows made so far are as safe as that level says, or those
+        up to `upto` (`Link.hold`).
+        """
         log = self._log
-        if log.position > log.safe(level):
+        position = upto or log.position
+        if position > log.safe(level):
             if self._due is None:
                 self._due = deque()
-            self._due.append((log.position, level, count))
+            self._due.append((position, level, count))
             self._owed += count
 
     def named(self, packet: Publish, properties: Properties) -> Publish:
