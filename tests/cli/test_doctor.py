@@ -163,6 +163,8 @@ def test_a_cluster(tmp_path: Path, taken: str) -> None:
     assert looked(f"nats://{taken}", name="")[0] == ("bad", "cluster.name is missing")
     assert looked("nats://127.0.0.1:9") == [("note", "127.0.0.1:9: Connection refused")]
     assert looked("nonsense://[")[0][0] == "bad"
+    (found,) = looked(f"nats://{taken}", "nats://a:99999")
+    assert found[0] == "bad" and "'nats://a:99999' cannot be used, its port" in found[1]
 
 
 def test_a_directory_that_is_a_file(tmp_path: Path) -> None:

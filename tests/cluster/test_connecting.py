@@ -11,14 +11,47 @@ from hubbub.config.cluster import Cluster
 from hubbub.errors import SettingError
 
 
-@pytest.mark.parametrize("url", ["nat://a:4222", "http://a:4222", "://a"])
-def test_a_url_of_another_scheme_is_refused(url: str) -> None:
-    with pytest.raises(SettingError, match="none of nats://, tls://"):
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nat://a:4222", "'nat://a:4222' cannot be used, its scheme is none of nats://, tls://"),
+        ("http://a:4222", "its scheme"),
+        ("NATS://a:4222", "its scheme"),
+        ("://a", "its scheme"),
+        ("nats://a:99999", "'nats://a:99999' cannot be used, its port is none of 1 to 65535"),
+        ("nats://a:0", "its port"),
+        ("a:port", "'a:port' cannot be used, its port"),
+        ("nats://a:1,nats://b:1", "its port"),
+        ("nats://u:secret/1@a:4222", "'nats://a:4222' cannot be used, its user or password"),
+        ("nats://a,b", "its host is none"),
+        ("nats://[::1", "its host is none"),
+        ("nats://a b:4222", "its host is none"),
+        ("nats://u:secret@:4222", "it names no host"),
+        ("", "it names no host"),
+    ],
+)
+def test_a_url_that_can_never_work_is_refused(url: str, said: str) -> None:
+    with pytest.raises(SettingError) as refused:
         check_urls(Cluster(url=("nats://a", url), name="a"))
+    text = str(refused.value)
+    assert text.startswith("cluster.url: ") and said in text and "expected nats://HOST:PORT" in text
+    assert "secret" not in text
 
 
 def test_urls_of_nats_are_taken() -> None:
-    check_urls(Cluster(url=("nats://a", "tls://u:p@a:4222", "wss://a", "a:4222"), name="a"))
+    urls = ("nats://a", "tls://u:p@a:4222", "a:4222", "nats://[::1]:4222", "nats://t0ken@a_b.example")
+    check_urls(Cluster(url=urls, name="a", copies="auto"))
+    check_urls(Cluster(url=("wss://a/nats", "ws://a:80"), name="a"))
+
+
+def test_of_websockets_it_is_said_what_they_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match="cluster.url: .* all of one kind"):
+        check_urls(Cluster(url=("nats://a", "wss://a"), name="a"))
+    with pytest.raises(SettingError, match="cluster.copies = 'auto' needs nats:// or tls://"):
+        check_urls(Cluster(url=("wss://a",), name="a", copies="auto"))
+    monkeypatch.setattr("hubbub.cluster.connecting.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingError, match="cluster.url: .* need aiohttp: run `pip install"):
+        check_urls(Cluster(url=("wss://a",), name="a"))
 
 
 def test_the_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
 from tests.certificates import Authority
 from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_jetstream import Hubs
-from tests.cluster.test_nats import PATIENCE, PROGRAM, Server
+from tests.cluster.test_nats import PATIENCE, PROGRAM, Server, free_port
 from tests.cluster.test_nats_engine import until
 from tests.process import StartHub
 
@@ -253,13 +253,15 @@ class Guarded(Server):
 
     def __init__(self, folder: Path, password: str = "right", rights: str = "") -> None:
         self.file, self.log = folder / "server.conf", folder / "server.log"
+        self.websocket = free_port()
         self._write(password, rights)
         super().__init__("-c", str(self.file), "-l", str(self.log))
 
     def _write(self, password: str, rights: str) -> None:
         extra = f", permissions: {{ {rights} }}" if rights else ""
         user = f'{{ user: plant, password: "{password}"{extra} }}'
-        self.file.write_text(f"authorization {{ users: [ {user} ] }}\n")
+        ears = f'websocket {{ listen: "127.0.0.1:{self.websocket}", no_tls: true }}'
+        self.file.write_text(f"authorization {{ users: [ {user} ] }}\n{ears}\n")
 
     def change(self, password: str = "right", rights: str = "") -> None:
         """When this returns it holds."""
@@ -277,8 +279,9 @@ class Guarded(Server):
     def refused(self) -> int:
         return self._text().count("authentication error")
 
-    def settings(self, name: str = "a", password: str = "right") -> Cluster:
-        return Cluster(url=(f"nats://plant:{password}@127.0.0.1:{self.port}",), name=name)
+    def settings(self, name: str = "a", password: str = "right", scheme: str = "nats") -> Cluster:
+        port = self.websocket if scheme == "ws" else self.port
+        return Cluster(url=(f"{scheme}://plant:{password}@127.0.0.1:{port}",), name=name)
 
 
 @pytest.fixture
@@ -338,9 +341,10 @@ async def test_a_wrong_password_is_said_once_and_tried_ever_more_rarely(
 async def test_a_password_that_is_changed_while_the_server_runs(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server ends the connection for good, as nats-py sees it."""
+    """The server ends the connection for good, as nats-py sees it. One comes by a WebSocket."""
     heard: list[bytes] = []
-    async with engine(guarded.settings("a"), heard) as a, engine(guarded.settings("b")) as b:
+    other = guarded.settings("b", scheme="ws")
+    async with engine(guarded.settings("a"), heard) as a, engine(other) as b:
         await until(lambda: a.up and b.up)
         await asyncio.to_thread(guarded.change, "other")
         await until(lambda: not a.up and not b.up)
@@ -517,16 +521,19 @@ async def test_rights_that_are_missing_are_said_once_and_trouble_until_they_are_
 
 @has_server
 @pytest.mark.interop
-@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("scheme", ["nats", "tls", "wss"])
 async def test_a_stop_that_is_meant_says_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, secure: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, scheme: str
 ) -> None:
     caplog.set_level(logging.INFO)
     authority = Authority(tmp_path / "tls")
     place = authority.sign("localhost", server=True)
-    server = Server(*(("--tls", "--tlscert", str(place), "--tlskey", str(place)) if secure else ()))
+    tls, port = f'tls {{ cert_file: "{place}", key_file: "{place}" }}', free_port()
+    says = {"nats": "", "tls": tls, "wss": f'websocket {{ listen: "127.0.0.1:{port}", {tls} }}'}
+    (tmp_path / "server.conf").write_text(says[scheme])
+    server = Server("-c", str(tmp_path / "server.conf"))
     try:
-        url = (f"{'tls' if secure else 'nats'}://127.0.0.1:{server.port}",)
+        url = (f"{scheme}://127.0.0.1:{port if scheme == 'wss' else server.port}",)
         async with engine(Cluster(url=url, name="a", ca=str(authority.file))) as node:
             await until(lambda: node.up)
             caplog.clear()  # of the question before it came

@@ -37,7 +37,7 @@ from hubbub.cluster.refusals import TO_DO, whole
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLIENTS
-from hubbub.errors import HubbubError, SettingError, without_user
+from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.lock import holder
 from hubbub.journal.room import Room
 from hubbub.journal.segments import Directory
@@ -52,6 +52,7 @@ BAD: Final = "bad"  # would not start, or not stay well
 _COLOURS: Final = {WELL: "green", NOTE: "yellow", BAD: "red"}
 
 NATS_PORT: Final = 4222
+PORTS: Final = {"ws": 80, "wss": 443}  # of WebSockets, where none is said
 _SERVER_SECONDS: Final = 2.0
 _SYNC_SECONDS: Final = 1.0
 _SYNCS: Final = 500  # of a fast disk this is a tenth of a second
@@ -175,14 +176,16 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     if settings.cluster.url and not settings.cluster.name:
         advice = "each node of a cluster has its own: --set cluster.name=NAME"
         yield Finding("cluster", BAD, "cluster.name is missing", advice)
+    try:
+        check_urls(settings.cluster)
+    except SettingError as error:
+        yield Finding("cluster", BAD, str(error), "mend the setting: the hub would not start")
+        return
     for url in settings.cluster.url:
+        where = urlsplit(whole(url))
+        address = where.hostname or "", where.port or PORTS.get(where.scheme, NATS_PORT)
         try:
-            where = urlsplit(whole(url))
-            address = where.hostname or "", where.port or NATS_PORT
             socket.create_connection(address, _SERVER_SECONDS).close()
-        except ValueError:
-            shown = without_user(url)
-            yield Finding("cluster", BAD, f"{shown}: no address", "expected nats://HOST:PORT")
         except OSError as error:
             found = f"{address[0]}:{address[1]}: {error.strerror or error}"
             yield Finding("cluster", NOTE, found, "start nats-server there; alone until it answers")
@@ -196,7 +199,6 @@ def _let_in(settings: Settings, url: str, address: str) -> Finding:
         return Finding("cluster", BAD, "no nats-py, which cluster.url needs",
                        "`pip install '.[cluster]'` where Hubbub's source is")  # fmt: skip
     try:
-        check_urls(settings.cluster)
         server, wrong = asyncio.run(knock(settings.cluster, url))
     except SettingError as error:
         return Finding("cluster", BAD, str(error), "mend the setting: the hub would not start")

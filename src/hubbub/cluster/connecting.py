@@ -13,17 +13,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import importlib.util
 import math
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import ParseResult
+from urllib.parse import ParseResult, urlsplit
 
 from msgspec.structs import replace
 
-from hubbub.cluster.refusals import Denied, Refusal, login, refusal
+from hubbub.cluster.refusals import Denied, Refusal, login, refusal, whole
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
 from hubbub.errors import SettingError, without_user
@@ -37,6 +39,8 @@ CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying be
 STUCK_SECONDS: Final = 2 * CLUSTER_REFUSED_SECONDS
 RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another at once
 
+A_URL: Final = "nats://HOST:PORT, or tls://, ws:// or wss:// so, one server in each"
+HOST: Final = re.compile(r"[^\s,;/?#@\\\"'<>]+")  # that may be a machine's name, or an address
 CREDENTIALS: Final = ("NATS USER JWT", "USER NKEY SEED")  # the parts of such a file
 
 Complain = Callable[[Exception], Awaitable[None]]
@@ -199,7 +203,7 @@ def _prepare(client: Client, settings: Settings) -> None:
     """
     from hubbub.cluster.transport import Way
 
-    if client._transport is None and not settings.url[0].startswith("ws"):
+    if client._transport is None and not is_websocket(settings.url[0]):
         client._transport = Way()
     if settings.credentials:
         client._connect_command = partial(  # type: ignore[method-assign]
@@ -297,9 +301,45 @@ def context_of(settings: Settings) -> ssl.SSLContext | None:
 
 
 def check_urls(settings: Settings) -> None:
-    """What nats-py would look up as the name of a machine."""
+    """What can never work is said at once: nats-py would try it for ever."""
     for url in settings.url:
-        scheme, is_said, _ = url.partition("://")
-        if is_said and scheme not in SCHEMES:
-            said = ", ".join(f"{one}://" for one in SCHEMES)
-            raise SettingError(f"cluster.url: {scheme}:// is none of {said}")
+        if wrong := _wrong(url):
+            shown = without_user(url)
+            raise SettingError(f"cluster.url: {shown!r} cannot be used, {wrong}: expected {A_URL}")
+    kinds = [is_websocket(url) for url in settings.url]
+    if any(kinds) and not all(kinds):
+        raise SettingError(
+            "cluster.url: some are ws:// or wss:// and some are not: expected all of one kind"
+        )
+    if any(kinds) and importlib.util.find_spec("aiohttp") is None:
+        raise SettingError("cluster.url: ws:// and wss:// need aiohttp: run `pip install aiohttp`")
+    if any(kinds) and settings.copies != "0":
+        raise SettingError(
+            f"cluster.copies = {settings.copies!r} needs nats:// or tls:// in cluster.url: nothing "
+            'is copied over ws:// or wss://; or set cluster.copies = "0"'
+        )
+
+
+def _wrong(url: str) -> str:
+    """Why that is no URL of a server, "" if it is one. It says nothing of a password in it."""
+    scheme, is_said, _ = url.partition("://")
+    if is_said and scheme not in SCHEMES:
+        return f"its scheme is none of {', '.join(f'{one}://' for one in SCHEMES)}"
+    if set("/?#") & set(whole(url).partition("://")[2].rpartition("@")[0]):
+        return "its user or password has one of / ? # in it"
+    try:
+        where = urlsplit(whole(url))
+        host = where.hostname or ""
+    except ValueError:
+        return "its host is none"
+    if not HOST.fullmatch(host):
+        return "its host is none" if host else "it names no host"
+    try:
+        port = where.port
+    except ValueError:
+        port = 0
+    return "its port is none of 1 to 65535" if port == 0 else ""
+
+
+def is_websocket(url: str) -> bool:
+    return url.startswith(("ws://", "wss://"))
