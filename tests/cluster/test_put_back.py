@@ -17,7 +17,6 @@ from hubbub.cluster import estates
 from hubbub.cluster.copies import FENCE, FOR_GOOD, LOG, STATE, Found, Piece
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
-from hubbub.cluster.stops import Numbered
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
 from hubbub.journal.writer import Journal
@@ -27,38 +26,12 @@ from tests.cluster.test_heirs import know, pair, publish_all, read, subscribed_a
 from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
 from tests.cluster.world import Lines, World
 from tests.protocols.mqtt.conversation import Stage
+from tests.runtime.test_copying import Servers
 
 __all__ = ["hubs", "quorum"]
 
 ROWS = 100  # in the journal here
-FIRST = 1000  # the number of the first message of the stream
 NODE = "a"
-
-
-class Stream:
-    """What servers have of this node."""
-
-    name = "stream"
-
-    def __init__(self, pieces: list[Piece]) -> None:
-        self.there: list[Numbered] = list(enumerate(pieces, FIRST))
-
-    async def last(self, stream: str) -> Found:
-        at, piece = self.there[-1]
-        return Found(at, piece)
-
-    async def message(self, node: str, at: int) -> Piece | None:
-        return dict(self.there).get(at)
-
-    async def read(
-        self, node: str, upto: int, heads: bool = False, behind: int = 0
-    ) -> list[Numbered]:  # fmt: skip
-        found = [(at, one) for at, one in self.there if behind < at <= upto]
-        return [(at, one._replace(data=b"")) for at, one in found] if heads else found
-
-    async def fence(self, node: str, after: int, life: int, author: str) -> int:
-        self.there.append((after + 1, Piece(life, 1, FENCE, 0, False, author.encode())))
-        return after + 1
 
 
 def whole(life: int, upto: int) -> list[Piece]:
@@ -94,7 +67,7 @@ class Start:
                 self.stage.broker.state.apply(estates.taken_row(name, number))
         settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name=NODE, copies="1"))
         copying = Copying(self.member, self.journal, settings, [], lambda: None)
-        copying.stream = cast(JetStream, Stream(list(pieces)))
+        copying.stream = cast(JetStream, Servers(*pieces))
         copying._found_upto = rows
         return asyncio.run(copying._newest())
 
@@ -108,8 +81,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def is_own_stop(found: Found, after: int) -> bool:
     """Whether this node stopped its stream itself, behind so many pieces."""
-    author = f"{NODE}@{FIRST + after}".encode()
-    return found.place == FIRST + after and found.last is not None and found.last.data == author
+    author = f"{NODE}@{after + 1}".encode()
+    return found.place == after + 1 and found.last is not None and found.last.data == author
 
 
 def test_a_life_that_this_directory_began_is_gone_on_with(start: Start) -> None:
@@ -173,7 +146,7 @@ def test_a_life_behind_a_stop_that_is_not_known_is_not_passed_over(start: Start)
 @pytest.mark.parametrize("behind", [part(5), *whole(3, 50)[:1], Piece(5, 1, STATE, 9, False, b"x")])
 def test_what_nobody_was_promised_behind_it_is(start: Start, behind: Piece) -> None:
     found = start.finds(*whole(3, 50), stop(4), behind, life=3)
-    assert found.stopped and (found.place, found.strange) == (FIRST + 3, 1)
+    assert found.stopped and (found.place, found.strange) == (4, 1)
 
 
 @pytest.mark.parametrize("later", [False, True])

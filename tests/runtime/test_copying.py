@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from hubbub.cluster import heritage, wills
+from hubbub.cluster import estates, heritage, wills
 from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_STOOD_SECONDS
 from hubbub.journal.writer import Journal
-from hubbub.runtime.copying import Copying
+from hubbub.runtime.copying import BEFORE, LIFE, Copying
 from tests.cluster.test_keeping import KEEP, Keepers
 
 
@@ -138,6 +138,8 @@ class Servers:
     somebody else says just before the first stop.
     """
 
+    name = "hubbub_hubbub_a"
+
     def __init__(self, *pieces: Piece) -> None:
         self.held = list(enumerate(pieces, 1))
         self.late: list[Piece] = []
@@ -152,7 +154,11 @@ class Servers:
     async def read(
         self, node: str, upto: int, heads: bool = False, behind: int = 0
     ) -> list[tuple[int, Piece]]:
-        return self.held[behind:upto]
+        found = self.held[behind:upto]
+        return [(at, one._replace(data=b"")) for at, one in found] if heads else found
+
+    async def message(self, node: str, at: int) -> Piece | None:
+        return dict(self.held).get(at)
 
     async def fence(self, node: str, after: int, life: int, author: str) -> int:
         while self.late:
@@ -188,8 +194,8 @@ async def test_what_a_later_hub_of_its_name_said_behind_its_stop_is_not_judged_b
     )  # fmt: skip
     servers.late = [Piece(9, 3, LOG, 21, False, b"")] if says == "more" else []
     stream = copying.stream
-    stream.last, stream.read, stream.fence, stream.put = (
-        servers.last, servers.read, servers.fence, servers.put,
+    stream.last, stream.read, stream.message, stream.fence, stream.put = (
+        servers.last, servers.read, servers.message, servers.fence, servers.put,
     )  # fmt: skip
     stream.look = lambda behind, number: None
     stream.up = True
@@ -203,8 +209,42 @@ async def test_what_a_later_hub_of_its_name_said_behind_its_stop_is_not_judged_b
             await copying._beginning
         stops = [at for at, piece in servers.held if piece.kind == FENCE]
         assert stops == {"no more": [3, 6], "more": [3, 7], "nothing whole": [3]}[says]
-        assert copying.is_own_heir == whole and copying.fenced_at == stops[-1]
+        assert copying.is_own_heir and copying.fenced_at == stops[-1]
         assert servers.held[-1][1].life > 9 and copying.copies.life == servers.held[-1][1].life
+    finally:
+        await copying.close()
+        journal.directory.release()
+
+
+@pytest.mark.parametrize("author", ["a@3", "b"])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_who_was_killed_behind_its_own_stop_hears_clients_when_it_has_what_was_before_it(
+    tmp_path: Path, author: str, begun: bool
+) -> None:
+    """What is published before is kept for nobody: what its sessions want its copy alone says."""
+    world = Keepers(names=("a", "b"))
+    member = world.members["a"]
+    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
+    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
+    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    servers = Servers(
+        Piece(7, 1, STATE, 0, False, b""), Piece(7, 2, LOG, 1, False, b""),
+        Piece(8, 1, FENCE, 0, False, author.encode()),
+    )  # fmt: skip
+    if begun:
+        heritage.let_go(member.broker, member, [], 3)
+        for name, number in ((BEFORE, 8), (LIFE, 9)):
+            member.broker.change(estates.taken_row(name, number))
+        servers.put(Piece(9, 1, STATE, 0, False, b""), 3)
+    stream = copying.stream
+    stream.last, stream.read, stream.message, stream.fence, stream.put = (
+        servers.last, servers.read, servers.message, servers.fence, servers.put,
+    )  # fmt: skip
+    stream.up, copying._landed, copying._found_upto = True, looked, 1
+    try:
+        await copying._begin()
+        assert copying.copies.life > 8 and copying.fenced_at == 3
+        assert copying.is_own_heir == (author == "a@3")
     finally:
         await copying.close()
         journal.directory.release()

@@ -59,6 +59,7 @@ class Copying:
     """The copies of one hub's journal. `let_go` is called when more of it is safe. `lived`: there
     was a life before, here or on the servers. `_stood`: it stood still, and its stream has not been
     looked at since; `_usurped`: a life of its name that is not its own stands behind its `_life`.
+    `is_own_heir`: it has stopped its stream itself, maybe before this start, and not taken over.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Copying:
                     if found.place > self._gave_up:
                         self._give_up(found)
                 elif at := heritage.awaited(self.membership):
-                    self._wait_for_heir(at)  # it had let go before this start
+                    await self._goes_on_waiting(found, at)
                 await self._begin_behind(found)
                 self._decided()
                 break
@@ -297,7 +298,6 @@ class Copying:
     async def _stop_itself(self, found: Found) -> Found:
         """This node is the heir of what its stream says."""
         name = self.membership.name
-        self.is_own_heir = True
         author = estates.named(name, found.at + 1)  # as which this node answers for it
         life = found.following(self.broker.clock.stamp())
         await self.stream.fence(name, found.at, life, author)
@@ -403,11 +403,20 @@ class Copying:
             log.error("a stop that names no node ends what was this one's")
         elif author != self.membership.name:
             log.error("node %r has taken over the sessions and queues of this one", author)
+        self.is_own_heir = author == self.membership.name
         self.copies.hold(self.journal.durable)
         self._gave_up = found.place
         self._wait_for_heir(found.place)
         heritage.discard_promises(self.broker, self.membership)
         heritage.let_go(self.broker, self.membership, self.protocols, found.place, author)
+
+    async def _goes_on_waiting(self, found: Found, at: int) -> None:
+        """It had let go before this start, for itself or another one."""
+        if found.last is not None and at <= found.at:
+            stop = await self.stream.message(self.membership.name, at)
+            author = estates.began_by(author_of(stop)) if stop is not None else ""
+            self.is_own_heir = author == self.membership.name
+        self._wait_for_heir(at)
 
     def _wait_for_heir(self, at: int) -> None:
         self.fenced_at = at
