@@ -20,6 +20,7 @@ from urllib.parse import urlparse
 
 import nkeys
 import pytest
+from msgspec.structs import replace
 from nats.aio.client import Client
 from nkeys import PREFIX_BYTE_ACCOUNT as ACCOUNT
 from nkeys import PREFIX_BYTE_OPERATOR as OPERATOR
@@ -39,6 +40,7 @@ from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_jetstream import Hubs
 from tests.cluster.test_nats import PATIENCE, PROGRAM, Server, free_port
 from tests.cluster.test_nats_engine import until
+from tests.cluster.test_rubbish import refused as frames_refused
 from tests.process import StartHub
 
 ROOT = Path(__file__).parents[2]
@@ -543,23 +545,35 @@ async def test_a_stop_that_is_meant_says_nothing(
         server.kill()
 
 
+async def looked(settings: Cluster, folder: Path) -> doctor.Finding:
+    given = Settings(data=str(folder), cluster=settings)
+    (found,) = await asyncio.to_thread(lambda: list(doctor.cluster(given)))
+    return found
+
+
 @has_server
 @pytest.mark.interop
-async def test_the_doctor_tries_the_login(guarded: Guarded, tmp_path: Path) -> None:
-    async def looked(settings: Cluster) -> doctor.Finding:
-        given = Settings(data=str(tmp_path), cluster=settings)
-        (found,) = await asyncio.to_thread(lambda: list(doctor.cluster(given)))
-        return found
-
-    found = await looked(guarded.settings())
+async def test_the_doctor_tries_the_login_and_what_a_node_does(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    found = await looked(guarded.settings(), tmp_path)
     assert (found.level, found.advice) == ("well", "")
     assert "lets this node in: NATS at nats://127.0.0.1" in found.found
-    found = await looked(guarded.settings(password="wrong"))
+    found = await looked(replace(guarded.settings(), copies="1"), tmp_path)
+    assert found.level == "bad" and "lets this node in, but no copies: " in found.found
+    assert "JetStream (-js)" in found.advice
+    found = await looked(guarded.settings(password="wrong"), tmp_path)
     assert found.level == "bad" and "as user 'plant': Authorization Violation" in found.found
     assert found.advice.startswith("mend user and password in cluster.url")
     await asyncio.to_thread(guarded.change, "right", 'subscribe: ["hubbub.all", "_INBOX.>"]')
-    found = await looked(guarded.settings())
+    found = await looked(guarded.settings(), tmp_path)
     assert found.level == "bad" and 'must grant subscribe: "hubbub.to.a"' in found.found
+    await asyncio.to_thread(guarded.change, "right", 'publish: ["hubbub.to.a"]')
+    found = await looked(guarded.settings(), tmp_path)
+    assert 'must grant publish: "hubbub.all", publish: "hubbub.to.*"' in found.found
+    just = 'publish: ["hubbub.all", "hubbub.to.*"], subscribe: ["hubbub.all", "hubbub.to.a"]'
+    await asyncio.to_thread(guarded.change, "right", just)
+    assert (await looked(guarded.settings(), tmp_path)).level == "well"
 
 
 # Copies
@@ -610,7 +624,15 @@ async def test_copies_go_on_when_what_the_server_took_away_is_there_again(
     start_hub: StartHub, tmp_path: Path, changing: Changing
 ) -> None:
     hubs = Hubs(start_hub, tmp_path, changing)
+    settings = Cluster(url=tuple(changing.urls), name="a", copies="auto")
+    changing.change(may=("nothing",))
+    found = await looked(settings, tmp_path)
+    assert all(f'publish: "{one.format(group="hubbub")}"' in found.found for one in PUBLISH)
+    changing.change()
     hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    assert (await looked(settings, tmp_path)).level == "well"
+    assert (await asyncio.to_thread(hubs.copies, hub))["trouble"] == ""
+    assert await asyncio.to_thread(frames_refused, hub) == 0, "it is nobody's concern"
 
     def log() -> str:
         return (tmp_path / "a" / "hub.log").read_text()

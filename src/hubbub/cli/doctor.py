@@ -32,7 +32,8 @@ from rich.table import Table
 from hubbub.auth import certificates
 from hubbub.build import is_compiled
 from hubbub.cli import complete
-from hubbub.cluster.connecting import check_urls, knock
+from hubbub.cluster.connecting import check_urls
+from hubbub.cluster.knocking import knock
 from hubbub.cluster.refusals import TO_DO, whole
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
@@ -194,7 +195,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
 
 
 def _let_in(settings: Settings, url: str, address: str) -> Finding:
-    """Whether it takes this node for one of its users, and as much as a stranger may ask for."""
+    """Whether it takes this node for one of its users, and has it do what nodes do."""
     if importlib.util.find_spec("nats") is None:
         return Finding("cluster", BAD, "no nats-py, which cluster.url needs",
                        "`pip install '.[cluster]'` where Hubbub's source is")  # fmt: skip

@@ -4,8 +4,8 @@
                                                         ├─→ nobody is there: the next one, at once
                                                         └─→ refused: said, and a pause that grows
 
-Whoever speaks to NATS asks here: what is live, the copies, who looks for a namesake, and `hubbub
-doctor`. asyncio is here.
+Whoever speaks to NATS asks here: what is live, the copies, who looks for a namesake, and who knocks
+for `hubbub doctor`. asyncio is here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import ParseResult, urlsplit
 
-from msgspec.structs import replace
-
-from hubbub.cluster.refusals import Denied, Refusal, login, refusal, whole
+from hubbub.cluster.refusals import Refusal, login, refusal, whole
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
 from hubbub.errors import SettingError, without_user
@@ -100,7 +98,7 @@ class Entry:
             except Exception as error:  # nats-py has many kinds, and passes those of sockets on
                 await self._complain(error)
                 await asyncio.sleep(4 * RETRY_SECONDS)
-                await _close(client)
+                await close(client)
 
     async def connect(
         self, client: Client, lost: Called | None = None, back: Called | None = None,
@@ -113,9 +111,8 @@ class Entry:
         async def ends() -> None:
             closed.set()
 
-        _prepare(client, self.settings)
-        await client.connect(
-            **client_options(self.settings, self.name), error_cb=self._failed, closed_cb=ends,
+        await enter(
+            client, self.settings, self.name, error_cb=self._failed, closed_cb=ends,
             disconnected_cb=self._of(client, lost), reconnected_cb=self._of(client, back),
             **options,
         )  # fmt: skip
@@ -138,7 +135,7 @@ class Entry:
             await self._complain(error)
             return
         if is_refusal(error):
-            await self._complain(refusal(self.settings, _server(self._client), error))
+            await self._complain(refusal(self.settings, where_is(self._client), error))
         await self.wait()
 
     def _refuses(self, error: Exception) -> bool:
@@ -172,7 +169,7 @@ class Entry:
                 self._tried = loop.time()
             elif _is_dead(client) or loop.time() - self._tried > STUCK_SECONDS:
                 break
-        await _close(client)
+        await close(client)
 
     def why(self) -> Refusal | None:
         """What the server said that ended it for good, None if none did."""
@@ -180,10 +177,15 @@ class Entry:
         error = client.last_error if client is not None and client.is_closed else None
         if client is None or error is None or not is_refusal(error):
             return None
-        return refusal(self.settings, _server(client), error)
+        return refusal(self.settings, where_is(client), error)
 
 
-async def _close(client: Client) -> None:
+async def enter(client: Client, settings: Settings, name: str, **options: Any) -> None:
+    _prepare(client, settings)
+    await client.connect(**client_options(settings, name) | options)
+
+
+async def close(client: Client) -> None:
     with contextlib.suppress(Exception):
         async with asyncio.timeout(CONNECT_SECONDS):
             await client.close()
@@ -227,7 +229,7 @@ def _introduction(command: Callable[[], bytes], file: str) -> bytes:
         raise OSError(errno.EINVAL, f"it cannot be used ({said})", file) from None
 
 
-def _server(client: Client) -> ParseResult | None:
+def where_is(client: Client) -> ParseResult | None:
     """A private attribute: `connected_url` says nothing of a server that has not let it in."""
     server = client._current_server
     return server.uri if server is not None else None
@@ -237,7 +239,7 @@ def server_of(client: Client) -> str:
     """Whom a client that is connected speaks with, in words: where it is, its name if it was given
     one, its version. Private attributes: nats-py tells nobody what else a server has said.
     """
-    where, said = _server(client), client._server_info
+    where, said = where_is(client), client._server_info
     place = without_user(where.geturl()) if where is not None else "?"
     name, version = said.get("server_name", ""), client.connected_server_version
     called = f", server {name!r}" if name != said.get("server_id") else ""
@@ -252,37 +254,6 @@ def is_refusal(error: Exception) -> bool:
         return False
     unread = isinstance(error, OSError) and error.filename is not None
     return unread or isinstance(error, errors.Error | ssl.SSLError)
-
-
-async def knock(settings: Settings, url: str) -> tuple[str, str]:
-    """Whether NATS at this URL lets this node in: who that is, "" if it does not, and what is wrong
-    with that. Nobody else hears of it.
-    """
-    from nats.aio.client import Client
-
-    one, client, wrong = replace(settings, url=(url,)), Client(), [""]
-    denied = Denied(settings, asyncio.get_running_loop().time)
-
-    async def complain(error: Exception) -> None:
-        wrong[0] = str(error) or type(error).__name__
-        denied.hears(wrong[0])
-
-    options = {**client_options(one, "hubbub doctor"), "allow_reconnect": False}
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _prepare(client, one)
-            await client.connect(**options, error_cb=complain)
-            for subject in (f"{settings.group}.all", f"{settings.group}.to.{settings.name or '?'}"):
-                await client.subscribe(subject)
-            await client.flush()  # its ping may leave before them
-            await client.flush()
-            return server_of(client), denied.trouble()
-    except TimeoutError:
-        return "", wrong[0] or f"no nats-server says anything in {CONNECT_SECONDS} s"
-    except Exception as error:  # nats-py has many kinds, and passes those of sockets on
-        return "", str(refusal(one, _server(client), error))
-    finally:
-        await _close(client)
 
 
 def context_of(settings: Settings) -> ssl.SSLContext | None:

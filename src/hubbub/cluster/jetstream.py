@@ -79,7 +79,6 @@ class JetStream:
         self.silent = "not asked yet"
         self.denied = Denied(settings, time.monotonic)
         self._entry = Entry(settings, f"hubbub copies {settings.name}", self._quiet)
-        self.server = ""
         self.replicas = 0
         self.up = False
         self._client: Client | None = None
@@ -139,8 +138,7 @@ class JetStream:
         asked = 0
         while not client.is_closed and client.is_connected:
             try:
-                self.server = str(client.connected_server_version)
-                self.unable = await self._why_not(client)
+                self.unable = await why_not(client)
                 if not self.unable:
                     await self._make(client)
                 self.up = not self.unable
@@ -157,22 +155,6 @@ class JetStream:
                 if asked >= DENIED_ASKS and self.denied.unheard():
                     await client.force_reconnect()  # it may be granted by now
                     return
-
-    async def _why_not(self, client: Client) -> str:
-        from nats.errors import NoRespondersError
-
-        if version_of(self.server) < OLDEST:
-            said, wanted = (".".join(map(str, one)) for one in (version_of(self.server), OLDEST))
-            return f"NATS {said} is too old for copies: {wanted} or later"
-        try:
-            await self._ask("INFO", {})
-        except NoRespondersError:
-            return "the NATS servers have no JetStream"
-        except Refused as error:
-            if error.code in WITHOUT:
-                return f"the NATS servers have no JetStream for this account ({error})"
-            raise
-        return ""
 
     async def _make(self, client: Client) -> None:
         """The stream, if it is not there yet; a cluster that grew has one more copy of it."""
@@ -215,14 +197,7 @@ class JetStream:
     async def _ask(
         self, what: str, said: dict[str, Any], seconds: float = ASK_SECONDS
     ) -> dict[str, Any]:
-        client = self._there()
-        data = json.dumps(said).encode() if said else b""
-        answer = await client.request(f"$JS.API.{what}", data, timeout=seconds)
-        found: dict[str, Any] = json.loads(answer.data)
-        if "error" in found:
-            wrong = found["error"]
-            raise Refused(int(wrong.get("err_code", 0)), str(wrong.get("description", wrong)))
-        return found
+        return await ask(self._there(), what, said, seconds)
 
     # Copies calls these
 
@@ -448,6 +423,37 @@ class JetStream:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await client.close()
+
+
+async def ask(
+    client: Client, what: str, said: dict[str, Any], seconds: float = ASK_SECONDS
+) -> dict[str, Any]:
+    data = json.dumps(said).encode() if said else b""
+    answer = await client.request(f"$JS.API.{what}", data, timeout=seconds)
+    found: dict[str, Any] = json.loads(answer.data)
+    if "error" in found:
+        wrong = found["error"]
+        raise Refused(int(wrong.get("err_code", 0)), str(wrong.get("description", wrong)))
+    return found
+
+
+async def why_not(client: Client) -> str:
+    """Why its servers give no copies, "" if they do."""
+    from nats.errors import NoRespondersError
+
+    version = version_of(str(client.connected_server_version))
+    if version < OLDEST:
+        said, wanted = (".".join(map(str, one)) for one in (version, OLDEST))
+        return f"NATS {said} is too old for copies: {wanted} or later"
+    try:
+        await ask(client, "INFO", {})
+    except NoRespondersError:
+        return "the NATS servers have no JetStream"
+    except Refused as error:
+        if error.code in WITHOUT:
+            return f"the NATS servers have no JetStream for this account ({error})"
+        raise
+    return ""
 
 
 async def _unheard(message: object) -> None:

@@ -122,7 +122,8 @@ class Nats:
 
     async def _subscribe(self, client: Client, subject: str) -> None:
         async def take(message: Msg) -> None:
-            self._heard(message.data)
+            if message.data:  # else the doctor tries whether it may say anything
+                self._heard(message.data)
 
         if subject in self._hears:
             await self._hears.pop(subject).unsubscribe()

@@ -27,7 +27,8 @@ DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to
 LASTS_SECONDS: Final = 30.0  # what is refused is tried more often: a new stream every 12 s
 MOST: Final = 100  # rights, and troubles, that are remembered: there are some twenty
 
-# What an account must grant, `guide/cluster.md` has it; without copies the first two.
+# What an account must grant, `guide/cluster.md` has it; without copies the first ones.
+LIVE: Final = 2
 PUBLISH: Final = (
     "{group}.all", "{group}.to.*", "{group}.log.*", "$JS.API.INFO", "$JS.API.STREAM.NAMES",
     "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*",
