@@ -189,18 +189,25 @@ async def test_without_a_quorum_nothing_that_lasts_is_acknowledged_and_live_traf
     hubs: Hubs, quorum: Quorum
 ) -> None:
     hub = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("a")))
+    unsynced = hubs.hub("b", "--set", "journal.durability=os")  # the copies are all the more needed
+    await asyncio.to_thread(hubs.ready, unsynced)
     await subscribed(hub)
+    await subscribed(unsynced, "there")
     for number in (0, 1):
         quorum.kill(number)
-    async with connect(hub.url("mqtt"), client_id="w") as writer:
+    async with (
+        connect(hub.url("mqtt"), client_id="w") as writer,
+        connect(unsynced.url("mqtt"), client_id="v") as other,
+    ):
         kept = asyncio.create_task(writer.publish("kept/x", b"kept", qos=1))
+        too = asyncio.create_task(other.publish("kept/x", b"kept", qos=1))
         async with connect(hub.url("mqtt"), client_id="r") as reader:
             await reader.subscribe("live")
             await writer.publish("live", b"now")
             async with asyncio.timeout(PATIENCE):
                 assert (await anext(aiter(reader.messages()))).payload == b"now"
         await asyncio.to_thread(hubs.until, hub, lambda copies: "quorum" in copies["trouble"])
-        assert not kept.done()
+        assert not kept.done() and not too.done()
         with pytest.raises(HubbubError, match="quorum"):
             async with connect(hub.url("mqtt"), client_id="new", clean=False, reconnect=False):
                 pass
@@ -211,7 +218,7 @@ async def test_without_a_quorum_nothing_that_lasts_is_acknowledged_and_live_traf
         for number in (0, 1):
             quorum.start(number)
         async with asyncio.timeout(PATIENCE):
-            await kept
+            await asyncio.gather(kept, too)
     await asyncio.to_thread(hubs.until, hub, lambda copies: not copies["trouble"])
     await subscribed(hub, "new")
 

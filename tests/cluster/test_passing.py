@@ -11,8 +11,10 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.passing import BLOCK
 from hubbub.core.limits import (
     CLUSTER_DEAD_SECONDS,
+    CLUSTER_KEPT_BYTES,
     CLUSTER_PASSED,
     CLUSTER_PASSED_SECONDS,
+    CLUSTER_SLICE,
     CLUSTER_WINDOW,
 )
 from hubbub.core.link import Link
@@ -122,9 +124,12 @@ def test_it_is_in_one_journal_and_answered_when_it_is_there(
     for number in range(1, 4):
         publisher.say(number)
     world.carry()
-    assert waits(world) == all_of(3) and world.here() == []
+    assert waits(world) == all_of(1) and world.here() == [], "the others gather for its answer"
     assert publisher.answers.said == [] and world.passed() == 3
     assert world.members["a"].status()["nodes"][0]["waiting"] == 3
+    world.log("b").sync()
+    world.carry()
+    assert waits(world) == all_of(3) and publisher.answers.said == [1] and world.passed() == 2
     world.log("b").sync()
     world.carry()
     assert publisher.answers.said == [1, 2, 3] and world.passed() == 0
@@ -306,9 +311,10 @@ def test_no_more_is_on_its_way_than_may_be(world: Passers, publisher: Publisher)
         publisher.say(number)
         assert world.passed() <= CLUSTER_PASSED
     assert world.here() == all_of(CLUSTER_PASSED + 2), "what is too much is kept, and those before"
-    world.carry()
-    world.log("b").sync()
-    world.wait(1)
+    for _ in range(CLUSTER_PASSED // CLUSTER_WINDOW + 1):
+        world.carry()
+        world.log("b").sync()
+        world.wait(0.25)
     assert waits(world) == all_of(CLUSTER_PASSED + 2)
     assert publisher.answers.said == list(range(1, CLUSTER_PASSED + 3))
 
@@ -345,14 +351,33 @@ def test_of_a_run_that_is_known_in_part_the_rest_is_taken(
     assert passing is not None
     publisher.say(1)
     world.carry()
-    said = frames.Said(
-        0, "p", b"writer", b"x", b"", 1, False, False, b"1234", 4, [], 0, "", False
-    )  # fmt: skip
+    all_four = said(b"1234", 4)
     last = passing.next + 2  # of 1, which is known, 2, 3 and 4
-    member.take(member.nodes["a"], frames.Kept("b", "a", last, last - 4, said))
-    for _ in member.take(member.nodes["a"], frames.Kept("b", "a", last, last - 4, said)) or ():
-        pass
+    for _ in range(2):
+        list(member.take(member.nodes["a"], frames.Kept("b", "a", last, 0, all_four)) or ())
     assert waits(world) == all_of(4)
+
+
+def said(payloads: bytes, count: int, topic: bytes = b"x", rests: int = 0) -> frames.Said:
+    more = [frames.Rest(b"", b"", b"", b"", b"", 0, b"{}")] * rests
+    return frames.Said(
+        0, "p", b"writer", topic, b"", 1, False, False, payloads, count, more, 0, "", False
+    )  # fmt: skip
+
+
+def test_what_differs_in_its_payloads_alone_is_one_record() -> None:
+    given = [said(b"12", 2), said(b"3", 1), said(b"45", 1), said(b"67", 1), said(b"8", 1),
+             said(b"9", 1, b"y"), said(b"", 1, b"y", 1), said(b"", 1, b"y", 1)]  # fmt: skip
+    found = [(one.payloads, one.count) for one in frames.joined(given)]
+    assert found == [(b"123", 3), (b"4567", 2), (b"8", 1), (b"9", 1), (b"", 1), (b"", 1)]
+    assert list(frames.joined([])) == []
+
+
+def test_a_joined_record_has_an_end() -> None:
+    found = list(frames.joined(said(b"", 1) for _ in range(CLUSTER_SLICE + 1)))
+    assert [one.count for one in found] == [CLUSTER_SLICE, 1]
+    found = list(frames.joined(said(bytes(CLUSTER_KEPT_BYTES // 2), 1) for _ in range(3)))
+    assert [one.count for one in found] == [2, 1]
 
 
 @pytest.mark.parametrize("seed", range(40))

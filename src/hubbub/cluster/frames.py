@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple
 
@@ -23,9 +23,11 @@ from msgspec import Meta, Struct
 from hubbub.core.limits import (
     CLUSTER_BUSY_SECONDS,
     CLUSTER_FRAME_BYTES,
+    CLUSTER_KEPT_BYTES,
     CLUSTER_MORE,
     CLUSTER_NAMES,
     CLUSTER_RUN,
+    CLUSTER_SLICE,
     CLUSTER_WHOLE,
     CLUSTER_WHOLE_BYTES,
     KIB,
@@ -174,6 +176,32 @@ class Said(Struct, array_like=True, tag=7):
     stamp: Time
     node: str
     again: bool
+
+
+    def goes_on(self, other: Said) -> bool:
+        """Whether the other one differs in its payloads alone, and both are short."""
+        count, size = self.count + other.count, len(self.payloads) + len(other.payloads)
+        same = (self.sender, self.topic, self.qos, self.client, self.protocol, self.group) == (
+            other.sender, other.topic, other.qos, other.client, other.protocol, other.group
+        )  # fmt: skip
+        plain = not (self.rests or other.rests or self.retain or other.retain)
+        even = len(self.payloads) * other.count == len(other.payloads) * self.count
+        return same and plain and even and count <= CLUSTER_SLICE and size <= CLUSTER_KEPT_BYTES
+
+
+def joined(all_said: Iterable[Said]) -> Iterator[Said]:
+    """The same messages, several of one author to one name in one."""
+    last: Said | None = None
+    for said in all_said:
+        if last is not None and last.goes_on(said):
+            last.payloads += said.payloads
+            last.count += said.count
+            continue
+        if last is not None:
+            yield last
+        last = said
+    if last is not None:
+        yield last
 
 
 class Part(Struct, array_like=True, tag=8):

@@ -99,24 +99,30 @@ class Passing:
         return little and self.estate.passes() and self.broker.clock.now() >= self._rests
 
     def pump(self) -> None:
-        """Send what waits, when nothing is kept any more."""
-        while self.unsent and not self.keeping.backlog.entries and self.estate.passes():
-            passed = self.unsent.popleft()
-            self.runs.append(passed)
-            self._send(passed)
+        """Send what waits, when nothing is kept any more, and what was sent is answered: the holder
+        has one group on its way at a time, and what comes in one frame is in one group there.
+        """
+        waits = self.runs or self.keeping.backlog.entries
+        if waits or not self.unsent or not self.estate.passes():
+            return
+        self.runs, self.unsent = self.unsent, deque()
+        self._reserve(self.count)
+        crossing, number = self.estate.membership.crossing, self.next - 1
+        for said in frames.joined(crossing.short(passed.run) for passed in self.runs):
+            number += said.count
+            self._send(said, number)
+        for passed in self.runs:
+            self.next += passed.run.count
+            passed.last = self.next - 1
 
-    def _send(self, passed: Passed) -> None:
+    def _send(self, said: frames.Said, last: int) -> None:
         membership, keeping, holder = self.estate.membership, self.keeping, self.estate.holder
         assert holder is not None
-        self._reserve(passed.run.count)
-        self.next += passed.run.count
-        passed.last = self.next - 1
-        own, said = membership.holdings.own, membership.crossing.short(passed.run)
-        client, before = self.estate.client, keeping.previous
-        record = frames.Kept(client, own, passed.last, before, said, passed=True)
+        client, own, before = self.estate.client, membership.holdings.own, keeping.previous
+        record = frames.Kept(client, own, last, before, said, passed=True)
         holder.link.hold(frames.piece(record), upto=self.sure)
-        keeping.previous = passed.last
-        membership.messages_out += passed.run.count
+        keeping.previous = last
+        membership.messages_out += said.count
 
     def _reserve(self, count: int) -> None:
         """Have numbers for so many: the next block, if these go beyond the one that there is, or

@@ -31,7 +31,7 @@ from hubbub.core.limits import (
     SUBSCRIPTIONS,
 )
 from hubbub.core.link import Outgoing
-from hubbub.core.log import DISK, SYSTEM, Log
+from hubbub.core.log import DISK, Log
 from hubbub.core.message import Message, Run, properties_column, read_json, run_of
 from hubbub.core.names import free_among
 from hubbub.core.observing import Observers
@@ -541,10 +541,8 @@ class Broker(Context):
         nobody needs it here: its publisher is answered when that node has it.
         """
         way = run.route.way
-        waits = run.qos == 1 and (run.level == DISK or run.level == SYSTEM)
-        if not waits or run.retain or not self.log.records:
-            return False
-        return way is not None and way.hand_on(run)
+        plain = run.qos == 1 and not run.retain and run.level == DISK and self.log.records
+        return plain and way is not None and way.hand_on(run)
 
     def _take_back(self, audience: list[tuple[SessionState, int]]) -> None:
         """What must be kept here for one of these does not overtake what was handed on."""

@@ -185,8 +185,8 @@ CLUSTER_CLOCK_SECONDS: Final = 60.0  # clocks farther apart would mix old and ne
 CLUSTER_REFUSED_SECONDS: Final = 30.0
 CLUSTER_WINDOW: Final = 1_000  # kept messages on their way to a node that it has not taken yet
 # Handed on to a node and kept nowhere here until that has it: of each node.
-CLUSTER_PASSED: Final = 10_000
-CLUSTER_PASSED_BYTES: Final = 2 * MIB
+CLUSTER_PASSED: Final = 20_000
+CLUSTER_PASSED_BYTES: Final = 8 * MIB
 CLUSTER_PASSED_SECONDS: Final = 1.0  # without an answer, then it is kept here: a disk that stalls
 CLUSTER_PIECE: Final = 200  # kept messages in a turn, 20 to 50 us each to read and to write
 CLUSTER_KEPT_BYTES: Final = CLUSTER_FRAME_BYTES // 4  # of several that one record says

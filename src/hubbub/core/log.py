@@ -19,7 +19,8 @@ from hubbub.core.message import Message, Run
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row
 
-# What a promise waits for: the row is on the disk, or the operating system has it, or nothing.
+# What a promise waits for: the row is as safe as the journal makes it, on the disk as a rule, and
+# in its copies; or the operating system has it; or nothing.
 # Where the one who promises has no level of its own it is 0, and its link's counts.
 DISK: Final = 1
 SYSTEM: Final = 2
@@ -52,11 +53,13 @@ class Log:
     more.
 
     `segment` changes when a new file begins: what a segment must say for itself (audiences) is
-    then written again. `records` is False where rows lead nowhere, as here.
+    then written again. `records` is False where rows lead nowhere, as here. `most`: what
+    it does with them, in a word of `LEVELS`.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.most = "none"
         self.records = False
         self.position = 0
         self.handed = 0
@@ -71,6 +74,12 @@ class Log:
         self._bytes = 0
         self._last_kept = -(1 << 48)
         self._promises: list[Promise] = []
+
+    def level_of(self, promise: str) -> int:
+        """Of "disk", "os", "none", or "": 0. Who is promised what the journal does has its copies,
+        too.
+        """
+        return DISK if promise == self.most != "none" else LEVELS[promise]
 
     def promise(self) -> Promise:
         """Of one more place to which something is handed on."""

@@ -87,6 +87,7 @@ class Journal(Intake):
         sync: Callable[[int], None] = os.fdatasync,
     ) -> None:
         super().__init__(clock)
+        self.most = durability
         self.directory = Directory(directory)
         self.behind = False  # so much waits for the disk that publishers do, too
         self.shortage = ""  # of room on the disk

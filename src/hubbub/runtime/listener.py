@@ -29,7 +29,7 @@ from hubbub.config.settings import networks, parse_address
 from hubbub.core.connection import Protocol
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import HANDSHAKES
-from hubbub.core.log import DISK, LEVELS
+from hubbub.core.log import DISK
 from hubbub.runtime.binding import BACKLOG, ServerSocket, keep_alive
 from hubbub.runtime.guests import Adopt, Dismiss, Guests, Visit
 from hubbub.runtime.handshake import reason_of
@@ -75,7 +75,7 @@ class Listener:
         self.handshakes: OrderedDict[asyncio.Transport, str] = OrderedDict()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
-        self.level = LEVELS[settings.durability] or DISK
+        self.level = hub.broker.log.level_of(settings.durability) or DISK
         self.address = parse_address(settings.address)
         self.proxies = networks(settings.proxies)
         # By a name that is not ours a page comes in only where it needs no credentials, and

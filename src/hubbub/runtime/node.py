@@ -36,7 +36,7 @@ from hubbub.core.limits import (
     STRANGERS,
     SUBSCRIBED_BYTES,
 )
-from hubbub.core.log import LEVELS, Log
+from hubbub.core.log import Log
 from hubbub.core.metrics import Histogram
 from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED, SUBSCRIBED
@@ -314,7 +314,7 @@ class Node:
         broker.exclude = settings.journal.exclude
         self.upkeep.hurry()
         levels = settings.topic_durability()
-        broker.levels = [(topic_filter, LEVELS[level]) for topic_filter, level in levels]
+        broker.levels = [(name, broker.log.level_of(level)) for name, level in levels]
         if self.journal is not None:
             self.journal.keep_seconds = settings.journal.retain_seconds
             self.journal.room.least = settings.journal.keep_free_bytes
