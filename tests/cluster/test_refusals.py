@@ -28,8 +28,9 @@ from nkeys import PREFIX_BYTE_USER as USER
 
 from hubbub import connect
 from hubbub.cli import doctor
-from hubbub.cluster import nats, refusals
+from hubbub.cluster import jetstream, nats, refusals
 from hubbub.cluster.connecting import RETRY_SECONDS, Entry, client_options, is_refusal
+from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.cluster.nats import Nats
 from hubbub.cluster.refusals import MOST, PUBLISH, SUBSCRIBE, Denied, matches, refusal
 from hubbub.config.cluster import Cluster
@@ -586,22 +587,24 @@ class Changing(Quorum):
         super().__init__(root, 1, self._says("right", PUBLISH))
 
     @staticmethod
-    def _says(password: str, may: tuple[str, ...]) -> str:
+    def _says(password: str, may: tuple[str, ...], jetstream: str = "enabled") -> str:
         subjects = ", ".join(f'"{one.format(group="hubbub")}"' for one in may)
         rights = f"permissions: {{ publish: [{subjects}] }}"
         user = f'{{ user: plant, password: "{password}", {rights} }}'
         name = "server_name: n0"  # else a server does not read its file again
-        return f"{name}\naccounts {{ PLANT: {{ jetstream: enabled, users: [ {user} ] }} }}\n"
+        return f"{name}\naccounts {{ PLANT: {{ jetstream: {jetstream}, users: [ {user} ] }} }}\n"
 
     @property
     def urls(self) -> list[str]:
         return [f"nats://plant:right@127.0.0.1:{port}" for port in self.ports]
 
-    def change(self, password: str = "right", may: tuple[str, ...] = PUBLISH) -> None:
+    def change(
+        self, password: str = "right", may: tuple[str, ...] = PUBLISH, jetstream: str = "enabled"
+    ) -> None:
         """When this returns it holds."""
         log, said = self.root / "nats-0.log", "Reloaded server configuration"
         before = log.read_text().count(said)
-        (self.root / "nats-0.conf").write_text(self._says(password, may))
+        (self.root / "nats-0.conf").write_text(self._says(password, may, jetstream))
         self.signal(0, signal.SIGHUP)
         ends = time.monotonic() + PATIENCE
         while log.read_text().count(said) == before:
@@ -658,3 +661,29 @@ async def test_copies_go_on_when_what_the_server_took_away_is_there_again(
     before = log().count("NATS is lost")
     assert await asyncio.to_thread(hub.stop) == 0
     assert log().count("NATS is lost") == before
+
+
+@has_program
+@pytest.mark.interop
+async def test_a_jetstream_that_is_turned_on_is_found(
+    changing: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "UNABLE_SECONDS", 0.2)
+    await asyncio.to_thread(changing.change, jetstream="disabled")
+    stream, ups = JetStream(Cluster(url=tuple(changing.urls), name="a", copies="1")), list[str]()
+
+    def nothing(*given: object) -> None:
+        pass
+
+    def up() -> None:
+        ups.append(stream.unable)
+
+    stream.open(Listener(nothing, nothing, nothing, up, nothing, nothing))
+    try:
+        await until(lambda: "have no JetStream" in stream.unable)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(changing.change)
+        await until(lambda: stream.up)
+        assert len(ups) == 2 and "have no JetStream" in ups[0] and not ups[1], "each said once"
+    finally:
+        await stream.close()

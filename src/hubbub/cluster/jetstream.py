@@ -39,6 +39,7 @@ MAKE_SECONDS: Final = 10.0  # a stream with three copies takes half a second; a 
 PENDING_BYTES: Final = 16 * 1024 * 1024  # of nats-py: more than is ever in flight
 READ_SECONDS: Final = 10.0
 FEW: Final = 8  # messages behind the last one known, which are asked for one by one
+UNABLE_SECONDS: Final = 10.0  # from one look to the next whether there is a JetStream by now
 DENIED_ASKS: Final = 5  # questions without an answer, until a new inbox is tried where none may be
 WITHOUT: Final = (10039, 10076)  # JetStream is not on, for the account or at all
 NOT_THERE: Final = (10037, 10059)  # message, stream
@@ -85,6 +86,7 @@ class JetStream:
         self._shortcut: Shortcut | None = None
         self._inbox = ""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._preparing: asyncio.Task[None] | None = None
         self._listener: Listener | None = None
         self._looking = False
         self._next: tuple[int, int] | None = None  # a look that follows the one on its way
@@ -93,10 +95,11 @@ class JetStream:
         self._listener = listener
         self._run(self._entry.stay(self._attempt, self._went_down))
 
-    def _run(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+    def _run(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _attempt(self, client: Client) -> bool:
         from hubbub.cluster.shortcut import Shortcut
@@ -129,13 +132,17 @@ class JetStream:
             self._listener.down()
 
     async def _came_up(self) -> None:
-        self._run(self._prepare())
+        if self._preparing is not None:  # of the connection before, or it waits for a JetStream
+            self._preparing.cancel()
+        self._preparing = self._run(self._prepare())
 
     async def _prepare(self) -> None:
-        """Whether there can be copies; then a stream, and the news."""
+        """Whether there can be copies; then a stream, and the news. Where there is no JetStream, or
+        none again, servers do not say when there is.
+        """
         client, listener = self._client, self._listener
         assert client is not None and listener is not None
-        asked = 0
+        asked, told = 0, ""
         while not client.is_closed and client.is_connected:
             try:
                 self.unable = await why_not(client)
@@ -145,8 +152,12 @@ class JetStream:
                 assert self._shortcut is not None
                 self._shortcut.ready = self.up
                 self.silent = ""
-                listener.up()
-                return
+                if self.unable != told or self.up:
+                    listener.up()
+                if self.up:
+                    return
+                told = self.unable
+                await asyncio.sleep(UNABLE_SECONDS)
             except Exception as error:  # no leader yet: asked again
                 log.debug("copies: %s", error or type(error).__name__)
                 self.silent = self.denied.trouble() or str(error) or type(error).__name__
