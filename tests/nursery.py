@@ -11,6 +11,7 @@ Run by itself this module is that one process: a line of JSON in, a line out.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -68,7 +69,8 @@ class Nursery:
     def fork(self, argv: Sequence[str], out: str, errors: str, **more: object) -> int:
         """Run a module as a program; it prints into these files. Its pid; `ended` tells the rest.
 
-        `more`: the `environment` it gets, the directory (`cwd`), and its `role` in `faults.c`.
+        `more`: the `environment` it gets, the directory (`cwd`), what it reads (`stdin`, a file:
+        else nothing), and its `role` in `faults.c`.
         """
         found: int = self.ask({"argv": list(argv), "files": (out, errors), **more})
         return found
@@ -134,11 +136,11 @@ class Child:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Run the program. It ends this process, as Python itself would."""
+    """Run the program. It ends this process, as Python itself would. `files`: from stdin on."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # tests that are killed leave none
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), *files)):
+    for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     if role := request.get("role"):
@@ -146,6 +148,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     if environment := request.get("environment"):
         os.environ.clear()
         os.environ.update(environment)
+        time.tzset()
     if place := request.get("cwd"):
         os.chdir(place)
         sys.path[0] = place
@@ -169,13 +172,16 @@ def main(imported: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for whoever made us
     for name in imported:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else the last look of each at what all have imported was most of what it cost
     for line in sys.stdin:
         request = json.loads(line)
         answer = None
         if "pid" in request:
             answer = _ended(request["pid"])
         elif "argv" in request:
-            files = [_open(file) for file in request["files"]]
+            files = [os.open(request.get("stdin", os.devnull), os.O_RDONLY)]
+            files += [_open(file) for file in request["files"]]
             answer = os.fork()
             if not answer:
                 return _become(request, files)

@@ -1,4 +1,4 @@
-"""A real hub in a process of its own, for tests that need one.
+"""A real hub in a process of its own, for tests that need one; `tests.command` has commands.
 
 Most are forked from one that has imported a hub (`tests.nursery`), and then run as `python -m`
 runs them: the imports were most of the processor time that a start takes.
@@ -15,25 +15,66 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO, TypeVar
 
 from tests.nursery import Nursery
 
 ROOT = Path(__file__).parents[1]
+Said = TypeVar("Said", str, bytes)
 
 
 class Forked:
-    """A process that a nursery forked, with what tests ask of a `Popen`."""
+    """A process that a nursery forked, with what tests ask of a `Popen` that has text.
 
-    def __init__(self, nursery: Nursery, argv: Sequence[str], log: Path, given: dict[str, str]):
-        reading, writing = os.pipe()
+    `errors`: the file of its stderr, or PIPE, or STDOUT; without `fed` its stdin is empty.
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        argv: Sequence[str],
+        given: dict[str, str],
+        errors: Path | int = subprocess.PIPE,
+        fed: bool = False,
+        cwd: Path | None = None,
+    ) -> None:
         self._nursery, self._asking = nursery, threading.Lock()
-        out = f"/proc/{os.getpid()}/fd/{writing}"
-        self.pid = nursery.fork(argv, out, str(log.absolute()), environment=given, cwd=os.getcwd())
-        os.close(writing)
+        reading, out = os.pipe()
         self.stdout: TextIO | None = os.fdopen(reading)
+        self.stdin: TextIO | None = None
+        self.stderr: TextIO | None = None
+        theirs, said = [out], _path(out)
+        if isinstance(errors, Path):
+            said = str(errors.absolute())
+        elif errors == subprocess.PIPE:
+            reading, writing = os.pipe()
+            self.stderr = os.fdopen(reading)
+            theirs.append(writing)
+            said = _path(writing)
+        stdin = os.devnull
+        if fed:
+            reading, writing = os.pipe()
+            self.stdin = os.fdopen(writing, "w")
+            theirs.append(reading)
+            stdin = _path(reading)
+        place = str(cwd or os.getcwd())
+        self.pid = nursery.fork(argv, _path(out), said, stdin=stdin, environment=given, cwd=place)
+        for one in theirs:
+            os.close(one)
         self.returncode: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for one in (self.stdin, self.stdout, self.stderr):
+            if one is not None:
+                with suppress(BrokenPipeError):
+                    one.close()
+        self.wait()
 
     def poll(self) -> int | None:
         with self._asking:
@@ -55,6 +96,49 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: str = "", timeout: float | None = None) -> tuple[str, str]:
+        out, *errors = self._said([one.read for one in self._streams()], input.encode(), timeout)
+        return out, "".join(errors)
+
+    def all_bytes(self, stdin: bytes, seconds: float) -> tuple[bytes, bytes]:
+        """What it prints until it ends, as it printed it."""
+        reads: list[Callable[[], bytes]] = [one.buffer.read for one in self._streams()]
+        out, *errors = self._said(reads, stdin, seconds)
+        return out, b"".join(errors)
+
+    def _streams(self) -> list[TextIO]:
+        return [one for one in (self.stdout, self.stderr) if one is not None]
+
+    def _said(
+        self, reads: Sequence[Callable[[], Said]], stdin: bytes, seconds: float | None
+    ) -> list[Said]:
+        """All of it; who has not ended in time is killed, and hung."""
+        hung = threading.Event()
+
+        def end() -> None:
+            hung.set()
+            self.kill()
+
+        killing = threading.Timer(seconds or 0.0, end)
+        if seconds is not None:
+            killing.start()
+        with ThreadPoolExecutor(2) as readers:
+            said = [readers.submit(read) for read in reads]
+            if self.stdin is not None and not self.stdin.closed:
+                with suppress(BrokenPipeError):
+                    self.stdin.buffer.write(stdin)
+                    self.stdin.close()
+        self.wait()
+        killing.cancel()
+        if hung.is_set():
+            raise subprocess.TimeoutExpired(f"process {self.pid}", seconds or 0.0)
+        return [one.result() for one in said]
+
+
+def _path(descriptor: int) -> str:
+    """By which another process opens it."""
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 @functools.cache
@@ -83,7 +167,7 @@ class RunningHub:
         log = self.data.parent / "hub.log"
         environment = {**os.environ, "PYTHONPATH": "" if program else str(ROOT / "src")}
         if not self.under and program is None and nursery().fits(environment):
-            return Forked(nursery(), ["hubbub", *words], log, environment)
+            return Forked(nursery(), ["hubbub", *words], environment, log)
         ours = (sys.executable, "-m", "hubbub")
         command = [*self.under, *((str(program),) if program else ours), *words]
         with log.open("ab") as errors:

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Final
 import pytest
 
 from tests.client import mosquitto
-from tests.process import ROOT
+from tests.command import ran
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, mosquitto.MISSING]
 
@@ -54,12 +53,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Words]:
 
 
 def tool(ours: bool, name: str, *words: str, stdin: bytes = b"") -> Ended:
-    command = (sys.executable, "-m", "hubbub", name) if ours else (f"mosquitto_{name}",)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TZ": "UTC"}
-    done = subprocess.run(
-        [*command, *words], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env=environment, timeout=30,
-    )  # fmt: skip
+    if ours:
+        done = ran(name, *words, stdin=stdin, variables={"TZ": "UTC"})
+    else:
+        done = subprocess.run(
+            [f"mosquitto_{name}", *words], input=stdin, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env={**os.environ, "TZ": "UTC"}, timeout=30,
+        )  # fmt: skip
     return done.returncode, done.stdout
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import resource
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +18,12 @@ from hubbub.cli import doctor
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
 from hubbub.errors import SettingError
+from tests.command import hubbub
 from tests.process import StartHub
 
 
 def asked(*words: str) -> tuple[int, list[dict[str, str]]]:
-    command = (sys.executable, "-m", "hubbub", "doctor", "--json", *words)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = hubbub("doctor", "--json", *words)
     assert not done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -74,8 +72,7 @@ def test_a_port_of_the_hub_itself(tmp_path: Path, start_hub: StartHub) -> None:
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "hubbub", "doctor", "--set", "journal.record=some")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = hubbub("doctor", "--set", "journal.record=some")
     assert done.returncode == 2 and "journal.record" in done.stderr
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from hubbub.client.mqtt import Message
 from hubbub.errors import SettingError
 from tests.cli.test_pub_sub import hubbub, wait_for_subscriptions
 from tests.client import mosquitto
+from tests.command import Started, started
 from tests.process import RunningHub
 
 
@@ -36,9 +36,8 @@ def to(broker: mosquitto.Mosquitto | RunningHub) -> tuple[str, ...]:
 
 
 @contextmanager
-def beside(*words: str) -> Iterator[subprocess.Popen[str]]:
-    command = (sys.executable, "-m", "hubbub", *words)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def beside(*words: str) -> Iterator[Started]:
+    with started(*words) as process:
         try:
             yield process
         finally:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hubbub.auth.passwords import Passwords
 from hubbub.config.sources import load
+from tests.command import hubbub
 from tests.process import StartHub
 
 
 def passwd(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "hubbub", "passwd", *words)
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30)
+    return hubbub("passwd", *words, stdin=stdin)
 
 
 def test_add_list_and_remove(tmp_path: Path) -> None:
@@ -68,8 +67,7 @@ def test_a_hub_with_users_listens_where_everybody_is(start_hub: StartHub, tmp_pa
         (url.replace("//", "//ann:wrong@"), 1, "401: wrong user name or password"),
         (url.replace("//", "//ann:p%3Aw@"), 0, ""),
     ):
-        command = (sys.executable, "-m", "hubbub", "status", "--url", where, "--json")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        done = hubbub("status", "--url", where, "--json")
         assert done.returncode == code and hint in done.stderr
         assert "wrong@" not in done.stderr
 

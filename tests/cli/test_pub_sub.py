@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command import Started, ran, started
 from tests.process import RunningHub
 
 pytestmark = pytest.mark.interop
@@ -16,18 +16,12 @@ pytestmark = pytest.mark.interop
 
 def hubbub(*words: str, stdin: bytes = b"", code: int = 0) -> str:
     """Run a command that has to end with `code`; what it printed, errors included."""
-    done = subprocess.run(
-        (sys.executable, "-m", "hubbub", *words),
-        input=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=30,
-    )
+    done = ran(*words, stdin=stdin, errors=subprocess.STDOUT)
     assert done.returncode == code, done.stdout
     return done.stdout.decode()
 
 
-def wait_for_subscriptions(hub: RunningHub, sub: subprocess.Popen[str], count: int) -> None:
+def wait_for_subscriptions(hub: RunningHub, sub: Started, count: int) -> None:
     subscribed = 0
     while subscribed < count:
         assert sub.poll() is None
@@ -53,10 +47,7 @@ def test_payloads_come_from_stdin_and_files(hub: RunningHub, tmp_path: Path) -> 
 
 
 def test_messages_arrive_live_and_are_counted(hub: RunningHub) -> None:
-    command = (sys.executable, "-m", "hubbub", "sub", "x/+", "y", "-n", "2", "--qos", "2")
-    with subprocess.Popen(
-        [*command, "--url", hub.url("mqtt")], stdout=subprocess.PIPE, text=True
-    ) as sub:
+    with started("sub", "x/+", "y", "-n", "2", "--qos", "2", "--url", hub.url("mqtt")) as sub:
         wait_for_subscriptions(hub, sub, 2)
         for topic in ("x/1", "z", "y"):
             hubbub("pub", topic, "-m", "hi", "--qos", "2", "--url", hub.url("mqtt"))
@@ -65,8 +56,7 @@ def test_messages_arrive_live_and_are_counted(hub: RunningHub) -> None:
 
 
 def test_smq_publishes_too(hub: RunningHub) -> None:
-    command = (sys.executable, "-m", "hubbub", "sub", "#", "-n", "2", "--url", hub.url("mqtt"))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sub:
+    with started("sub", "#", "-n", "2", "--url", hub.url("mqtt")) as sub:
         wait_for_subscriptions(hub, sub, 1)
         hubbub("pub", "from/smq", "-m", "hi", "--subtopic", "s", "--url", hub.url("smq"))
         hubbub("pub", "from/websocket", "-m", "hi", "--subtopic", "s", "-L", hub.url("smq+ws"))

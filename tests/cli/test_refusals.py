@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from hubbub.client import blocking
 from hubbub.client.mqtt import Refusal, Scram
 from hubbub.core.limits import REFUSALS_KEPT
 from hubbub.core.rights import Refusals
+from tests.command import hubbub
 from tests.core.recording import StillClock
 from tests.process import StartHub
 
@@ -26,11 +25,6 @@ user boss
 topic readwrite #
 topic read $SYS/#
 """
-
-
-def hubbub(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "hubbub", *words)
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30)
 
 
 @pytest.mark.interop

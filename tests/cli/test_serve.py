@@ -19,6 +19,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.cli.status import fetch
 from hubbub.errors import HubbubError
 from hubbub.journal.table import Table
+from tests.command import hubbub
 from tests.process import RunningHub, StartHub
 
 pytestmark = pytest.mark.interop
@@ -26,8 +27,7 @@ pytestmark = pytest.mark.interop
 
 def refused(*options: str, cwd: Path) -> str:
     """Run `hubbub serve`, which has to end with code 2, and return its one line on stderr."""
-    command = (sys.executable, "-m", "hubbub", "serve", *options)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=cwd)
+    done = hubbub("serve", *options, cwd=cwd)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

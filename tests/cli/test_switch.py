@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,30 +18,19 @@ from hubbub.cli.switch import app
 from hubbub.cli.switch.events import chart, event_line
 from hubbub.cli.switch.report import report
 from hubbub.errors import HubbubError
-from tests.process import ROOT, RunningHub, StartHub
+from tests.command import Started, ran, started
+from tests.command import hubbub as command
+from tests.process import RunningHub, StartHub
 
 interop = pytest.mark.interop
 
 
-def command(hub: RunningHub, *words: str) -> list[str]:
-    return [sys.executable, "-m", "hubbub", "switch", *words, "--url", hub.url("http")]
-
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-
-
 def run(hub: RunningHub, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(hub, *words),
-        env=ENVIRONMENT, input=text, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    return command("switch", *words, "--url", hub.url("http"), stdin=text)
 
 
-def start(hub: RunningHub, *words: str, stdin: int | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(hub, *words),
-        env=ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def start(hub: RunningHub, *words: str, fed: bool = False) -> Started:
+    return started("switch", *words, "--url", hub.url("http"), fed=fed)
 
 
 def until_shown(hub: RunningHub, wanted: str) -> str:
@@ -166,8 +153,7 @@ def test_over_a_unix_socket(start_hub: StartHub, tmp_path: Path) -> None:
     hub = start_hub("--switch-socket", str(path))
 
     def said(*words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "hubbub", "switch", *words, "--url", f"switch://{path}"]
-        return subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+        return command("switch", *words, "--url", f"switch://{path}")
 
     made = said("create", "few", "--max-messages", "1", "--expires", "60")
     assert made.returncode == 0
@@ -317,8 +303,8 @@ def test_bytes_that_are_no_text(hub: RunningHub, tmp_path: Path) -> None:
         until_shown(hub, "running:\n  raw")
         for payload in (bytes(range(256)), b"\xff\n", b"\0\n", b"x" * 3_000_000 + b"\xfe"):
             (tmp_path / "body").write_bytes(payload)
-            words = command(hub, "call", "raw", "--file", str(tmp_path / "body"))
-            done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, timeout=60)
+            words = ("call", "raw", "--file", str(tmp_path / "body"), "--url", hub.url("http"))
+            done = ran("switch", *words)
             assert done.stdout == payload, done.stderr
         service.send_signal(signal.SIGTERM)
 
@@ -353,7 +339,7 @@ def test_one_program_run_for_each_request(hub: RunningHub, tmp_path: Path) -> No
 def test_answers_that_are_typed(hub: RunningHub) -> None:
     with start(hub, "call", "talk", "--body", "how are you?") as call:
         until_shown(hub, "how are you?")
-        with start(hub, "serve", "talk", stdin=subprocess.PIPE) as person:
+        with start(hub, "serve", "talk", fed=True) as person:
             assert person.stdin is not None and person.stdout is not None
             person.stdin.write("fine,\nthanks\n.\n")
             person.stdin.flush()

@@ -6,14 +6,13 @@ import asyncio
 import itertools
 import json
 import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
 
 from tests.cluster.test_nats import PROGRAM, Nodes, nodes, server
 from tests.cluster.test_queues import Switch
+from tests.command import hubbub
 from tests.process import RunningHub
 from tests.test_rpc import PEERS, peer, until_empty
 
@@ -106,10 +105,7 @@ async def test_the_home_is_killed_while_a_consumer_waits_elsewhere(nodes: Nodes)
     assert refused.status_code == 503
     assert "$queue/jobs is at node 'a', which cannot be reached since 20" in refused.text
     # What is published, and not asked, waits here.
-    published = subprocess.run(
-        [sys.executable, "-m", "hubbub", "pub", "--url", b.url("mqtt"), "-q", "1", "-t",
-         "$queue/jobs", "-m", "kept"], capture_output=True, timeout=PATIENCE,
-    )  # fmt: skip
+    published = hubbub("pub", "--url", b.url("mqtt"), "-q", "1", "-t", "$queue/jobs", "-m", "kept")
     assert published.returncode == 0, published.stderr
     await asyncio.to_thread(nodes.hub, "a")
     assert (await reached(b, "/ack/jobs/9999?tell=1")).text == "0"

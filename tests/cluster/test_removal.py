@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
@@ -18,6 +17,7 @@ from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_heirs import is_heir, know, pair, read, status
 from tests.cluster.test_jetstream import Hubs, hubs, pieces_of, quorum
 from tests.cluster.test_nats import Nodes, nodes, server
+from tests.command import hubbub
 from tests.process import RunningHub
 
 __all__ = ["hubs", "nodes", "quorum", "server"]
@@ -27,11 +27,6 @@ pytestmark = [
     pytest.mark.interop,
     has_program,
 ]
-
-
-def hubbub(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hubbub", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def end(hub: RunningHub, name: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from hubbub.auth.passwords import add_user
 from hubbub.journal.table import Table
+from tests.command import hubbub
 from tests.process import RunningHub, StartHub
 from tests.runtime.test_control import beginning
 
@@ -30,11 +29,6 @@ topic readwrite $queue/#
 """
 
 pytestmark = pytest.mark.interop
-
-
-def hubbub(*words: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "hubbub", *words)
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
 
 
 def told(hub: RunningHub) -> list[dict[str, Any]]:

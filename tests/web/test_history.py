@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.runtime import archive, guests
 from hubbub.web.app import Application
 from tests.clients import PATIENCE, Mqtt, message, mqtt, smq
+from tests.command import hubbub
 
 API = "/api/v1/history/"
 ACL = "user ann\ntopic #\nuser bob\ntopic read open/#\n"
@@ -332,8 +332,9 @@ async def test_on_a_terminal(web_hub: Hub) -> None:
     url = f"http://{web_hub.addresses[0]}"
 
     def said(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hubbub", "history", *options, "--url", url]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = hubbub("history", *options, "--url", url)
+        assert done.returncode == 0, done.stderr
+        return done
 
     lines = (await asyncio.to_thread(said, "a", "--last", "5")).stdout.splitlines()
     assert [line.split(" ")[2:] for line in lines] == [["a", "0"], ["a", "2"]]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +17,7 @@ from hubbub.core.message import Message
 from hubbub.core.session import Silent
 from hubbub.web import listing
 from hubbub.web.listing import KINDS, LOOKED, Thing, page
+from tests.command import hubbub
 from tests.process import RunningHub
 from tests.protocols.mqtt.conversation import Stage
 from tests.protocols.mqtt.modern import Modern
@@ -213,5 +212,6 @@ async def test_over_http_and_on_a_terminal(hub: RunningHub) -> None:
 
 
 def call(*options: str) -> str:
-    command = (sys.executable, "-m", "hubbub", *options)
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    done = hubbub(*options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from io import StringIO
 
 import pytest
@@ -12,6 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hubbub.cli import app, status
+from tests.command import hubbub
 from tests.process import RunningHub
 
 pytestmark = pytest.mark.interop
@@ -72,5 +71,6 @@ def test_help_shows_no_type_of_a_flag(words: tuple[str, ...]) -> None:
 
 
 def call(*options: str) -> str:
-    command = (sys.executable, "-m", "hubbub", *options)
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+    done = hubbub(*options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
