@@ -160,6 +160,8 @@ def main() -> None:
         alone, copied = hub("alone"), node("a", "one")
         quick = node("q", "two", "journal.durability=os")
         here, there = node("here", "three"), node("there", "three")
+        least_kept = "journal.durability=os", "journal.record=durable"
+        near, far = node("near", "four", *least_kept), node("far", "four", *least_kept)
         least = stack.enter_context(floor(nats[0], folder / "floor"))
         unsynced = stack.enter_context(floor(nats[0], folder / "unsynced", "--leave-it-unsynced"))
         columns = [
@@ -167,6 +169,7 @@ def main() -> None:
             Column("Hubbub, three copies, its disk synced", copied.port, [copied, *nats]),
             Column("the same across two nodes", here.port, [here, there, *nats], there.port),
             Column("Hubbub, three copies, nothing synced", quick.port, [quick, *nats]),
+            Column("the same across two, no records", near.port, [near, far, *nats], far.port),
             Column("the least in Python, R3, its disk synced", least.port, [least, *nats]),
             Column("the least in Python, R3, nothing synced", unsynced.port, [unsynced, *nats]),
             Column("nats-server's MQTT, R3, nothing synced", mqtt[0], nats),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,6 +10,7 @@ from hubbub.cluster import frames
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.passing import BLOCK
 from hubbub.core.limits import (
+    CLUSTER_COPY_GATHER,
     CLUSTER_DEAD_SECONDS,
     CLUSTER_KEPT_BYTES,
     CLUSTER_PASSED,
@@ -356,6 +357,23 @@ def test_of_a_run_that_is_known_in_part_the_rest_is_taken(
     for _ in range(2):
         list(member.take(member.nodes["a"], frames.Kept("b", "a", last, 0, all_four)) or ())
     assert waits(world) == all_of(4)
+
+
+def test_who_was_answered_says_more_before_the_next_ones_go(
+    world: Passers, publisher: Publisher
+) -> None:
+    calls: list[Callable[[], None]] = []
+    world.members["a"].pause = calls.append
+    for number in range(1, CLUSTER_COPY_GATHER + 2):
+        publisher.say(number)
+    world.carry()
+    assert publisher.answers.said == list(range(1, CLUSTER_COPY_GATHER + 2)) and len(calls) == 1
+    publisher.say(100)
+    world.carry()
+    assert world.passed() == 1 and waits(world)[-1] != b"100"
+    calls.pop()()
+    world.carry()
+    assert waits(world)[-1] == b"100" and world.passed() == 0 and not calls
 
 
 def said(payloads: bytes, count: int, topic: bytes = b"x", rests: int = 0) -> frames.Said:

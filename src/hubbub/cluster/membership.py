@@ -74,7 +74,7 @@ class Membership(Hooks):
     `born`: since when its directory is that of this node (microseconds since 1970).
     `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last;
     `awake`: when it was last seen to be (`Clock.elapsed`), `stood` is called where it was not for
-    long.
+    long; `pause` calls something a moment later.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
     `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
@@ -104,6 +104,7 @@ class Membership(Hooks):
         self.unknown: set[str] = set()
         self.joined = self.up_since = self.awake = 0.0
         self.stood: Callable[[], None] = lambda: None
+        self.pause: Callable[[Callable[[], None]], object] = lambda call: call()
         self.busy = 0
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub.cluster import frames
 from hubbub.cluster.keeping import PROTOCOL, Keeping
 from hubbub.core.limits import (
+    CLUSTER_COPY_GATHER,
     CLUSTER_PASSED,
     CLUSTER_PASSED_BYTES,
     CLUSTER_PASSED_SECONDS,
@@ -77,6 +78,7 @@ class Passing:
         self.next = self.end = self.sure = 0
         self._awaited = FIRST
         self._oldest, self._since, self._rests = 0, 0.0, 0.0
+        self._pauses = False
 
     def hand_on(self, run: Run) -> bool:
         """Whether it is; else it is to be kept here. It leaves with the next `pump`."""
@@ -102,7 +104,7 @@ class Passing:
         """Send what waits, when nothing is kept any more, and what was sent is answered: the holder
         has one group on its way at a time, and what comes in one frame is in one group there.
         """
-        waits = self.runs or self.keeping.backlog.entries
+        waits = self.runs or self._pauses or self.keeping.backlog.entries
         if waits or not self.unsent or not self.estate.passes():
             return
         self.runs, self.unsent = self.unsent, deque()
@@ -138,18 +140,23 @@ class Passing:
 
     def taken(self, upto: int) -> None:
         """The holder's journal has all up to this number."""
-        runs, awaited = self.runs, 0
+        runs, before, awaited = self.runs, self.count, 0
         while runs and runs[0].last <= upto:
             passed = runs.popleft()
             awaited = passed.awaited
-            self._over(passed.run)
+            self.count -= passed.run.count
+            self.size -= len(passed.run.image)
         if awaited:
             self.promise.upto = awaited
             self.broker.outgoing.release()
+        if before - self.count >= CLUSTER_COPY_GATHER:
+            self._pauses = True
+            self.estate.membership.pause(self._go_on)
 
-    def _over(self, run: Run) -> None:
-        self.count -= run.count
-        self.size -= len(run.image)
+    def _go_on(self) -> None:
+        """Who was answered has said more, and half of them do not wait for the others."""
+        self._pauses = False
+        self.estate.pump()
 
     def take_back(self) -> None:
         """All that is on its way is kept here after all, in rows that no crash tears apart. What

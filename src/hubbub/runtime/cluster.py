@@ -19,6 +19,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.relays import Crowded
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
+from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.session import Revival, Silent, row_about
 from hubbub.core.state import adopted
@@ -89,6 +90,16 @@ async def join(
     """
     engine = membership.engine
     membership.relays.hurry, membership.relays.crowded = schedule, crowded
+    loop = asyncio.get_running_loop()
+
+    def pause(call: Callable[[], None]) -> None:
+        def go_on() -> None:
+            call()
+            schedule()
+
+        loop.call_later(CLUSTER_COPY_GATHER_SECONDS, go_on)
+
+    membership.pause = pause
     # What nodes say goes on where only the servers of copies are behind, which may be for hours.
     nothing_held = Link(membership.broker.outgoing)
     membership.hearing.crowded = lambda: crowded(True, nothing_held)
