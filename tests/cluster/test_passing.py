@@ -20,7 +20,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.log import DISK, MEMORY
-from hubbub.core.message import Message, run_of
+from hubbub.core.message import SPELLED, Message, Run, run_of
 from hubbub.schema import PUBLISH
 from tests.cluster.test_keeping import Keepers
 from tests.cluster.world import Reader
@@ -64,6 +64,17 @@ class Publisher:
         run.level = level
         self.broker.publish(run)
         self.link.hold(number.to_bytes(4), False, run.level, run.upto)
+
+
+    def say_run(self, payloads: list[bytes], topic: str = "x") -> None:
+        """As one run, for which there is one answer."""
+        messages = [Message(topic, one, 1, False, "p", self.session.client) for one in payloads]
+        route = self.broker.route(self.session, topic)
+        run = Run(self.session, route, 1, len(payloads), SPELLED, b"")
+        run.replace(messages)
+        run.level = DISK
+        self.broker.publish(run)
+        self.link.hold((1).to_bytes(4), False, run.level, run.upto)
 
 
 class Passers(Keepers):
@@ -279,6 +290,44 @@ def test_blocks_follow_one_another(world: Passers, publisher: Publisher) -> None
     assert (passing.next, passing.end) == (begin + 2, begin + BLOCK)
 
 
+def test_the_end_of_a_block_that_was_taken_back_means_nothing_any_more(
+    world: Passers, publisher: Publisher
+) -> None:
+    """What is kept goes on with its numbers, and comes by that end when nothing else is to do."""
+    passing = world.members["a"].estates["b"].passing
+    assert passing is not None
+    passing.next = passing.end - 4
+    end = passing.end
+    publisher.say(1)
+    world.carry()
+    for number in range(2, 5):
+        publisher.say(number, qos=2)
+    world.wait(CLUSTER_PASSED_SECONDS + 1)
+    keeping = world.members["a"].estates["b"].keeping
+    assert keeping is not None and keeping.backlog.next == end
+    publisher.say(5)
+    world.carry()
+    assert waits(world) == all_of(5) and world.here() == all_of(3, 2)
+
+
+def test_who_is_full_is_waited_for_once(world: Passers, publisher: Publisher) -> None:
+    """Not each second anew, for what may be hours."""
+    there = world.members["b"].broker
+    there.keep_room("the disk is full")
+    publisher.say(1)
+    world.wait(CLUSTER_PASSED_SECONDS + 1)
+    for number in range(2, 5):
+        publisher.say(number)
+        world.carry()
+        assert publisher.answers.said == list(range(1, number + 1))
+        world.wait(CLUSTER_PASSED_SECONDS + 1)
+    there.keep_room("")
+    world.wait(CLUSTER_PASSED_SECONDS + 1)
+    publisher.say(5)
+    world.carry()
+    assert waits(world) == all_of(5) and world.here() == all_of(4)
+
+
 def test_numbers_that_were_not_told_are_free_again(world: Passers, publisher: Publisher) -> None:
     """Else who says this and that in turn would be ahead of all clocks soon."""
     for number in range(1, 100, 2):
@@ -374,6 +423,39 @@ def test_who_was_answered_says_more_before_the_next_ones_go(
     calls.pop()()
     world.carry()
     assert waits(world)[-1] == b"100" and world.passed() == 0 and not calls
+
+
+@pytest.mark.pure
+def test_of_a_long_run_all_is_noted_and_answered(
+    world: Passers, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is taken in several turns, and the answer to each is on its way before the next."""
+    monkeypatch.setattr("hubbub.core.turns.Stint.over", lambda stint: True)
+    count = 3 * CLUSTER_SLICE
+    publisher.say_run(all_of(count))
+    world.wait(CLUSTER_PASSED_SECONDS / 2)
+    assert publisher.answers.said == [1], "before anything was taken back"
+    assert waits(world) == all_of(count) and world.here() == []
+    world.restart("b")
+    world.wait(CLUSTER_DEAD_SECONDS)
+    assert waits(world) == all_of(count) and world.kept("a", "b") == 0
+
+
+def test_what_another_node_said_meanwhile_is_not_taken_once_more(
+    world: Passers, publisher: Publisher
+) -> None:
+    """A long run waits for the disk, half taken; who said it dies, and its heir says all of it."""
+    member, count = world.members["b"], 3 * CLUSTER_SLICE
+    begin = member.holdings.took("b", "a")
+    run = said(b"".join(b"%4d" % number for number in range(1, count + 1)), count)
+    record = frames.Kept("b", "a", begin + count, 0, run)
+    first = member.take(member.nodes["a"], record)
+    assert first is not None
+    next(first)
+    list(member.take(member.nodes["a"], record) or ())
+    list(first)
+    assert waits(world) == [b"%4d" % number for number in range(1, count + 1)]
+    assert member.holdings.took("b", "a") == begin + count
 
 
 def said(payloads: bytes, count: int, topic: bytes = b"x", rests: int = 0) -> frames.Said:

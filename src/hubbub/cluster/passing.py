@@ -63,8 +63,8 @@ class Passed:
 class Passing:
     """`runs`: on their way; `unsent`: behind those, until nothing is kept any more; in all `count`
     messages of `size` bytes. `next`: the number of the next one, those below `end` were given up by
-    the row `sure`. `oldest`: what was the first at the last looks, since when; `rests`: until when
-    all is kept here.
+    the row `sure`. `oldest`: what was the first at the last looks, since when. What was taken back
+    is below `behind`; until the holder has it, and the time `rests` came, all is kept here.
     """
 
     def __init__(self, keeping: Keeping) -> None:
@@ -77,7 +77,8 @@ class Passing:
         self.count = self.size = 0
         self.next = self.end = self.sure = 0
         self._awaited = FIRST
-        self._oldest, self._since, self._rests = 0, 0.0, 0.0
+        self._oldest, self._since = 0, 0.0
+        self._behind, self._rests = 0, 0.0
         self._pauses = False
 
     def hand_on(self, run: Run) -> bool:
@@ -98,7 +99,8 @@ class Passing:
             return self.estate.passes()
         backlog = self.keeping.backlog
         little = backlog.sent == backlog.next and backlog.in_flight() <= CLUSTER_WINDOW
-        return little and self.estate.passes() and self.broker.clock.now() >= self._rests
+        has_rested = backlog.first >= self._behind and self.broker.clock.now() >= self._rests
+        return little and has_rested and self.estate.passes()
 
     def pump(self) -> None:
         """Send what waits, when nothing is kept any more, and what was sent is answered: the holder
@@ -175,6 +177,7 @@ class Passing:
         self.promise.written, self.promise.row = self._awaited, broker.log.position
         broker.log.together(first)
         self.forget()
+        self._behind = keeping.backlog.next
         self._rests = broker.clock.now() + CLUSTER_PASSED_SECONDS
 
     def _keep(self, all_passed: deque[Passed]) -> None:
@@ -198,9 +201,11 @@ class Passing:
         self.broker.outgoing.release()
 
     def forget(self) -> None:
-        """Nothing is on its way from here any more."""
+        """Nothing is on its way from here any more, and no block is open: what is kept now goes on
+        with its numbers, and comes by its end like by any other.
+        """
         self.runs, self.unsent = deque(), deque()
-        self.count = self.size = 0
+        self.count = self.size = self.next = self.end = 0
         self.broker.handing.pop((PROTOCOL, self.estate.client), None)
 
 

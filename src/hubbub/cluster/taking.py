@@ -148,10 +148,13 @@ def _take_all(
     said = kept.said
     known = took - (kept.number - said.count)
     number = max(took, kept.number - said.count)
+    holdings = membership.holdings
     for some in _slices(said if known <= 0 else _cut(said, known, said.count)):
-        if kept.estate not in membership.holdings.held:
-            return  # since the last piece
+        if kept.estate not in holdings.held or holdings.took(kept.estate, kept.origin) != took:
+            return  # since the last piece; or another node has said it, who is the heir of this one
         number += some.count
+        took = number
+        node.receipts.add((kept.estate, kept.origin))  # those of a turn are told at its end
         # What is in no other journal is there where it was passed on to, as if it was said there.
         whose = ("", NOBODY) if kept.passed else (node.name, node.clients)
         sender = sender_of(membership, some, *whose)
