@@ -109,7 +109,9 @@ def dial(port: int, name: bytes, clean: bool) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port), 20)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(codec.connect(name, clean, 60))
-    sock.recv(100)
+    said = sock.recv(100)
+    if said[3:] != b"\0":
+        raise SystemExit(f"the server at port {port} did not let {name!r} in: {said!r}")
     return sock
 
 
