@@ -339,11 +339,15 @@ def test_numbers_that_were_not_told_are_free_again(world: Passers, publisher: Pu
     assert backlog.next < world.clock.stamp() + BLOCK
 
 
-@pytest.mark.parametrize("why", ["old node", "level", "lasts here", "everything is recorded"])
+@pytest.mark.parametrize(
+    "why", ["old node", "less there", "level", "lasts here", "everything is recorded"]
+)
 def test_else_it_is_kept_here(world: Passers, publisher: Publisher, why: str) -> None:
     member = world.members["a"]
     if why == "old node":
         member.nodes["b"].runs = False
+    elif why == "less there":
+        member.broker.log.most = "os"  # of what the other one has in memory alone
     elif why == "lasts here":
         world.lasting("a", "other", "x")
     elif why == "everything is recorded":

@@ -28,6 +28,7 @@ from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row, waits_in
 from hubbub.cluster.passing import Passing
+from hubbub.core.log import LEVELS
 from hubbub.core.message import Message, Run
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import State
@@ -269,9 +270,13 @@ class Estate(Session):
             self.passing.look(now)
 
     def passes(self) -> bool:
-        """Whether it is somewhere just now where that is understood, and nothing goes before."""
+        """Whether it is somewhere just now where that is understood, and as safe as here; and
+        nothing goes before.
+        """
         holder = self.holder
-        return holder is not None and holder.runs and self.ready() and not self.before
+        if holder is None or not 0 < holder.keeps <= LEVELS[self.broker.log.most]:
+            return False
+        return holder.runs and self.ready() and not self.before
 
     def to_give_again(self) -> list[tuple[int, str]]:
         """What waits for a member of a group, by its seq: but of QoS 2, which another one must not

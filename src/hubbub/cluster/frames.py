@@ -32,6 +32,7 @@ from hubbub.core.limits import (
     CLUSTER_WHOLE_BYTES,
     KIB,
 )
+from hubbub.core.log import MEMORY
 
 MAGIC: Final = b"HBC"
 VERSION: Final = 5
@@ -60,6 +61,7 @@ class Beat(Struct, array_like=True, tag=0):
     another one, whose heir is not known. `busy`: for so many seconds more than ever it may say
     nothing, and is not dead. `born`: since when its directory is that of a node of this name, 0 =
     one of a version that does not say so. `runs`: it reads a `Kept` of several messages.
+    `keeps`: what its journal does, as a level of `core.log`, 0 = not known.
     """
 
     version: str
@@ -70,6 +72,7 @@ class Beat(Struct, array_like=True, tag=0):
     busy: Annotated[int, Meta(ge=0, le=CLUSTER_BUSY_SECONDS)] = 0
     born: Time = 0
     runs: bool = False
+    keeps: Annotated[int, Meta(ge=0, le=MEMORY)] = 0
 
 
 class Wants(Struct, array_like=True, tag=1):

@@ -49,6 +49,7 @@ from hubbub.core.limits import (
     LINK_BYTES,
     LINK_CHOKED,
 )
+from hubbub.core.log import LEVELS
 from hubbub.core.message import Run
 from hubbub.core.observing import near
 from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
@@ -285,9 +286,8 @@ class Membership(Hooks):
 
     def says(self) -> frames.Beat:
         stamp, stopped = self.broker.clock.stamp(), self.broker.state.taken.get(estates.STOPPED, 0)
-        waits = heritage.waits(self)
-        said = self.version, stamp, self.place, stopped, waits, self.busy, self.born
-        return frames.Beat(*said, runs=True)
+        said = self.version, stamp, self.place, stopped, heritage.waits(self), self.busy, self.born
+        return frames.Beat(*said, runs=True, keeps=LEVELS[self.broker.log.most])
 
     # Who is there
 
@@ -478,7 +478,7 @@ class Membership(Hooks):
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
         node.version, node.place = record.version, record.place
-        node.busy, node.runs = record.busy, record.runs
+        node.busy, node.runs, node.keeps = record.busy, record.runs, record.keeps
 
     def of_node(self, node: Node, name: str) -> Estate | None:
         """That estate, if the node has it; it may be one that does not know yet that it has not."""
