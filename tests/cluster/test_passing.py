@@ -378,7 +378,11 @@ def test_whom_nobody_waits_for_any_more_holds_up_nobody(
 ) -> None:
     world.cut.update("ab")
     publisher.say(1)
+    world.log("a").prompt = False
     world.members["a"].let_go(world.members["a"].estates["b"])
+    world.carry()
+    assert publisher.answers.said == [], "not before that is safe"
+    world.log("a").sync()
     world.carry()
     assert publisher.answers.said == [1] and not world.members["a"].broker.handing
 

@@ -303,9 +303,10 @@ class Estate(Session):
         return passed + sum(len(one.backlog.entries) for one in self.keepings())
 
     def is_over(self) -> None:
-        """Nothing is kept for it any more, and nobody waits for what was handed on."""
-        if self.passing is not None:
-            self.passing.let_go()
+        """Nothing is kept for it any more. Who waits for what was handed on is answered when it is
+        safe here: it may be for a session that is here now.
+        """
+        self.take_back()
         for keeping in self.before:
             keeping.end()
         self.shared = {}

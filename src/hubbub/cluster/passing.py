@@ -194,12 +194,6 @@ class Passing:
         elif oldest and now - self._since > CLUSTER_PASSED_SECONDS:
             self.take_back()
 
-    def let_go(self) -> None:
-        """Nobody is to have any of it any more: who waits for that is answered."""
-        self.promise.upto = self._awaited
-        self.forget()
-        self.broker.outgoing.release()
-
     def forget(self) -> None:
         """Nothing is on its way from here any more, and no block is open: what is kept now goes on
         with its numbers, and comes by its end like by any other.
