@@ -345,7 +345,7 @@ def test_numbers_that_were_not_told_are_free_again(world: Passers, publisher: Pu
 def test_else_it_is_kept_here(world: Passers, publisher: Publisher, why: str) -> None:
     member = world.members["a"]
     if why == "old node":
-        member.nodes["b"].runs = False
+        member.nodes["b"].keeps = 0
     elif why == "less there":
         member.broker.log.most = "os"  # of what the other one has in memory alone
     elif why == "lasts here":

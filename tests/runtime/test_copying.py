@@ -10,6 +10,7 @@ import pytest
 
 from hubbub.cluster import estates, heritage, wills
 from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
+from hubbub.cluster.membership import Membership
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_STOOD_SECONDS
@@ -18,15 +19,20 @@ from hubbub.runtime.copying import BEFORE, LIFE, Copying
 from tests.cluster.test_keeping import KEEP, Keepers
 
 
+def copied(member: Membership, folder: Path) -> tuple[Any, Any]:
+    """A journal of that node there, and its copies, which reach nobody."""
+    journal = Journal(folder, member.broker.clock, "disk", lambda seq: None)
+    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
+    return journal, Copying(member, journal, settings, [], lambda: None)
+
+
 def test_who_waits_for_its_heir_does_so_after_a_start_too_and_not_for_ever(tmp_path: Path) -> None:
     world = Keepers(names=("a", "b"))
     member = world.members["a"]
     heritage.let_go(member.broker, member, [], 1000)
     assert heritage.awaited(world.restart("a")) == 1000
     member = world.members["a"]
-    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
-    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
-    copying = Copying(member, journal, settings, [], lambda: None)
+    journal, copying = copied(member, tmp_path)
     copying._wait_for_heir(heritage.awaited(member))
     copying.wake()
     assert "heir" in member.broker.no_quorum
@@ -45,9 +51,7 @@ async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_loo
     reader, writer = world.client("a", "reader"), world.client("a", "writer")
     reader.wish("later")
     world.publish(writer, "$delayed/3/later", b"due")
-    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
-    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
-    copying = Copying(member, journal, settings, [], lambda: None)
+    journal, copying = copied(member, tmp_path)
     looks: list[int] = []
     stream: Any = copying.copies.stream
     stream.look = lambda behind, number: looks.append(number)
@@ -80,9 +84,7 @@ async def test_nor_does_who_began_to_copy_anew_just_then(tmp_path: Path) -> None
     """Its stream was purged, and nobody leads it: what was asked before may not be so any more."""
     world = Keepers(names=("a", "b"))
     member = world.members["a"]
-    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
-    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
-    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    journal, copying = copied(member, tmp_path)
     copying.copies.begin(7, Found(0, None), 0, iter(()), iter(()))
     copying._begin = looked
     try:
@@ -113,9 +115,7 @@ async def test_who_was_started_later_under_a_name_that_another_one_has_copies_no
 ) -> None:
     world = Keepers(names=("a", "b"))
     member = world.members["a"]
-    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
-    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
-    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    journal, copying = copied(member, tmp_path)
     put: list[Piece] = []
     copying.copies.stream.put = lambda piece, after: put.append(piece)
     copying.copies.begin(7, Found(0, None), 0, iter(()), iter(((0, False, b"state"),)))
@@ -183,9 +183,7 @@ async def test_what_a_later_hub_of_its_name_said_behind_its_stop_is_not_judged_b
     monkeypatch.setattr("hubbub.runtime.copying.RETRY_SECONDS", 0)
     world = Keepers(names=("a", "b"))
     member = world.members["a"]
-    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
-    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
-    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    journal, copying = copied(member, tmp_path)
     whole = says != "nothing whole"
     servers = Servers(
         Piece(7, 1, STATE, 900, False, b""), Piece(7, 2, LOG, 990, False, b""),
@@ -224,9 +222,7 @@ async def test_who_was_killed_behind_its_own_stop_hears_clients_when_it_has_what
     """What is published before is kept for nobody: what its sessions want its copy alone says."""
     world = Keepers(names=("a", "b"))
     member = world.members["a"]
-    journal: Any = Journal(tmp_path, world.clock, "disk", lambda seq: None)
-    settings = Settings(cluster=Cluster(url=("nats://127.0.0.1:1",), name="a", copies="1"))
-    copying: Any = Copying(member, journal, settings, [], lambda: None)
+    journal, copying = copied(member, tmp_path)
     servers = Servers(
         Piece(7, 1, STATE, 0, False, b""), Piece(7, 2, LOG, 1, False, b""),
         Piece(8, 1, FENCE, 0, False, author.encode()),

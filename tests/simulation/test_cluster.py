@@ -100,30 +100,14 @@ def test_a_few_schedules_of_what_is_kept_at_one_node() -> None:
         run(seed)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("first", range(PASSED, PASSED + 1_000, 100))
-def test_a_thousand_schedules_of_what_is_kept_at_one_node(first: int) -> None:
-    for seed in range(first, first + 100):
-        run(seed)
+SOAKED = [(PASSED, 1_000), (WIPED, 1_000), (DUE, 2_000), (10_000, 10_000)]  # first, and how many
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("first", range(WIPED, WIPED + 1_000, 100))
-def test_a_thousand_schedules_of_disks_that_are_lost(first: int) -> None:
-    for seed in range(first, first + 100):
-        run(seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("first", range(DUE, DUE + 2_000, 100))
-def test_two_thousand_schedules_of_what_is_due(first: int) -> None:
-    for seed in range(first, first + 100):
-        run(seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("first", range(10_000, 20_000, 100))
-def test_ten_thousand_schedules_of_a_cluster(first: int) -> None:
+@pytest.mark.parametrize(
+    "first", [seed for begin, count in SOAKED for seed in range(begin, begin + count, 100)]
+)
+def test_thousands_of_schedules_of_each_kind(first: int) -> None:
     for seed in range(first, first + 100):
         run(seed)
 

@@ -270,13 +270,13 @@ class Estate(Session):
             self.passing.look(now)
 
     def passes(self) -> bool:
-        """Whether it is somewhere just now where that is understood, and as safe as here; and
+        """Whether it is somewhere just now where that is understood, and as safe as here, and
         nothing goes before.
         """
         holder = self.holder
         if holder is None or not 0 < holder.keeps <= LEVELS[self.broker.log.most]:
             return False
-        return holder.runs and self.ready() and not self.before
+        return self.ready() and not self.before
 
     def to_give_again(self) -> list[tuple[int, str]]:
         """What waits for a member of a group, by its seq: but of QoS 2, which another one must not

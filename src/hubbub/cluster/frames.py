@@ -60,8 +60,8 @@ class Beat(Struct, array_like=True, tag=0):
     message stopped its stream last, which says what its own estate is; `waits`: whether that had
     another one, whose heir is not known. `busy`: for so many seconds more than ever it may say
     nothing, and is not dead. `born`: since when its directory is that of a node of this name, 0 =
-    one of a version that does not say so. `runs`: it reads a `Kept` of several messages.
-    `keeps`: what its journal does, as a level of `core.log`, 0 = not known.
+    one of a version that does not say so. `keeps`: what its journal does, as a level of
+    `core.log`; who says so reads a `Kept` of several messages, 0 = such a version.
     """
 
     version: str
@@ -71,7 +71,6 @@ class Beat(Struct, array_like=True, tag=0):
     waits: bool = False
     busy: Annotated[int, Meta(ge=0, le=CLUSTER_BUSY_SECONDS)] = 0
     born: Time = 0
-    runs: bool = False
     keeps: Annotated[int, Meta(ge=0, le=MEMORY)] = 0
 
 
@@ -179,7 +178,6 @@ class Said(Struct, array_like=True, tag=7):
     stamp: Time
     node: str
     again: bool
-
 
     def goes_on(self, other: Said) -> bool:
         """Whether the other one differs in its payloads alone, and both are short."""

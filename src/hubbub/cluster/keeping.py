@@ -196,7 +196,7 @@ class Keeping:
             return 1
         membership = self.estate.membership
         alike = [message]
-        if holder.runs and not (message.retain or self.state.shared):
+        if holder.keeps and not (message.retain or self.state.shared):
             alike += self._alike(message, number)
             said = membership.crossing.together(alike, backlog.qos(number))
         else:

@@ -287,7 +287,7 @@ class Membership(Hooks):
     def says(self) -> frames.Beat:
         stamp, stopped = self.broker.clock.stamp(), self.broker.state.taken.get(estates.STOPPED, 0)
         said = self.version, stamp, self.place, stopped, heritage.waits(self), self.busy, self.born
-        return frames.Beat(*said, runs=True, keeps=LEVELS[self.broker.log.most])
+        return frames.Beat(*said, keeps=LEVELS[self.broker.log.most])
 
     # Who is there
 
@@ -478,7 +478,7 @@ class Membership(Hooks):
 
     def _beats(self, node: Node, record: frames.Beat) -> None:
         node.version, node.place = record.version, record.place
-        node.busy, node.runs, node.keeps = record.busy, record.runs, record.keeps
+        node.busy, node.keeps = record.busy, record.keeps
 
     def of_node(self, node: Node, name: str) -> Estate | None:
         """That estate, if the node has it; it may be one that does not know yet that it has not."""

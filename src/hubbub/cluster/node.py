@@ -215,7 +215,7 @@ class Node:
     `their_life` is its own of us, 0 before its first frame; `asking`: the question that it has not
     answered, 0 = none; `behind`: it missed retained messages. `heard` (monotonic seconds): when it
     last said something. `clients`: its phantoms by number, `number_there`: of the hub itself.
-    `runs`: it reads several kept messages in one record. `keeps`: what its journal does (`Beat`).
+    `keeps`: what its journal does; 0: it reads no several kept messages in one record (`Beat`).
     `counts`: how many a publish there reaches, by observed name. `feed`: names of retained messages
     that it is still to be told. `receipts`: of which estates, and what origins, it is to be told
     how far this node has what it kept; `declined`: there was no room for something; `missed`:
@@ -243,7 +243,6 @@ class Node:
         self.heard = self.broker.clock.now()
         self.version = self.place = ""
         self.busy = 0
-        self.runs = False
         self.keeps = 0
         self.receipts: set[tuple[str, str]] = set()
         self.declined = self.missed = False

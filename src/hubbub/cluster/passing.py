@@ -159,6 +159,7 @@ class Passing:
         """Who was answered has said more, and half of them do not wait for the others."""
         self._pauses = False
         self.estate.pump()
+        self.estate.membership.relays.hurry()
 
     def take_back(self) -> None:
         """All that is on its way is kept here after all, in rows that no crash tears apart. What

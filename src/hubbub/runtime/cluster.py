@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from hubbub.cluster import wills
@@ -91,15 +92,7 @@ async def join(
     engine = membership.engine
     membership.relays.hurry, membership.relays.crowded = schedule, crowded
     loop = asyncio.get_running_loop()
-
-    def pause(call: Callable[[], None]) -> None:
-        def go_on() -> None:
-            call()
-            schedule()
-
-        loop.call_later(CLUSTER_COPY_GATHER_SECONDS, go_on)
-
-    membership.pause = pause
+    membership.pause = partial(loop.call_later, CLUSTER_COPY_GATHER_SECONDS)
     # What nodes say goes on where only the servers of copies are behind, which may be for hours.
     nothing_held = Link(membership.broker.outgoing)
     membership.hearing.crowded = lambda: crowded(True, nothing_held)
