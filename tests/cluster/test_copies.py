@@ -24,9 +24,9 @@ from hubbub.cluster.jetstream import JetStream, Listener
 from hubbub.config.cluster import Cluster as Settings
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER,
-    CLUSTER_COPY_GATHER_SECONDS,
     CLUSTER_COPY_PATIENCE,
     CLUSTER_COPY_PIECE,
+    CLUSTER_COPY_RETURN_SECONDS,
     CLUSTER_QUORUM_SECONDS,
 )
 
@@ -103,9 +103,10 @@ class World:
         self.log = Log(seed, lossy)
         self.now = 0.0
         self.deposed: list[Found] = []
-        self.torn = 0
+        self.torn = self.waiting = 0
         self.copies = Copies(
-            self.log, lambda: self.now, lambda: None, self.deposed.append, torn=self.tear
+            self.log, lambda: self.now, lambda: None, self.deposed.append, torn=self.tear,
+            ungrouped=lambda: self.waiting,
         )
 
     def tear(self) -> None:
@@ -318,7 +319,20 @@ def test_many_on_their_way_are_worth_waiting_for_and_few_are_not() -> None:
     assert copies.gathers()
     world.log.carry(copies)
     assert copies.gathers(), "who was answered is about to say more"
-    world.now += CLUSTER_COPY_GATHER_SECONDS
+    world.now += CLUSTER_COPY_RETURN_SECONDS
+    assert not copies.gathers()
+
+
+def test_all_that_were_answered_have_said_more() -> None:
+    world = World()
+    copies, count = world.copies, CLUSTER_COPY_GATHER
+    world.begin()
+    world.log.carry(copies)
+    copies.take(1, 1 + count, b"many")
+    world.waiting = 5  # said meanwhile
+    world.log.carry(copies)
+    assert copies.gathers()
+    world.waiting = 5 + count
     assert not copies.gathers()
 
 

@@ -11,6 +11,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.passing import BLOCK
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER,
+    CLUSTER_COPY_RETURN_SECONDS,
     CLUSTER_DEAD_SECONDS,
     CLUSTER_KEPT_BYTES,
     CLUSTER_PASSED,
@@ -420,7 +421,7 @@ def test_who_was_answered_says_more_before_the_next_ones_go(
     world: Passers, publisher: Publisher
 ) -> None:
     calls: list[Callable[[], None]] = []
-    world.members["a"].pause = calls.append
+    world.members["a"].pause = lambda seconds, call: calls.append(call)
     for number in range(1, CLUSTER_COPY_GATHER + 2):
         publisher.say(number)
     world.carry()
@@ -428,9 +429,25 @@ def test_who_was_answered_says_more_before_the_next_ones_go(
     publisher.say(100)
     world.carry()
     assert world.passed() == 1 and waits(world)[-1] != b"100"
+    world.clock.seconds += CLUSTER_COPY_RETURN_SECONDS
     calls.pop()()
     world.carry()
     assert waits(world)[-1] == b"100" and world.passed() == 0 and not calls
+
+
+def test_as_many_as_were_answered_do_not_wait(world: Passers, publisher: Publisher) -> None:
+    calls: list[Callable[[], None]] = []
+    world.members["a"].pause = lambda seconds, call: calls.append(call)
+    for number in range(1, CLUSTER_COPY_GATHER + 2):
+        publisher.say(number)
+    world.carry()
+    for number in range(1, CLUSTER_COPY_GATHER):
+        publisher.say(number)
+    world.carry()
+    assert len(calls) == 1 and world.passed() == CLUSTER_COPY_GATHER - 1
+    publisher.say(100)
+    world.carry()
+    assert world.passed() == 0 and waits(world)[-1] == b"100"
 
 
 @pytest.mark.pure

@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from hubbub.cluster.gathering import Gathering
 from hubbub.core.limits import (
     CLUSTER_COPY_FAR_SECONDS,
     CLUSTER_COPY_GATHER,
-    CLUSTER_COPY_GATHER_SECONDS,
     CLUSTER_COPY_PATIENCE,
     CLUSTER_COPY_PIECE,
     CLUSTER_COPY_SECONDS,
@@ -142,13 +142,14 @@ class Copies:
 
     `active`: rows are copied; before, everything here is promised by the local disk alone. `ready`:
     a checkpoint of this life is whole. `moved` is called when `safe` may say more, `deposed` when
-    somebody else wrote to the stream: a stop, or a life of this node's name.
+    somebody else wrote to the stream: a stop, or a life of this node's name. `ungrouped`: how many
+    rows are in no group.
     """
 
     def __init__(
         self, stream: Stream, now: Callable[[], float], moved: Callable[[], None],
         deposed: Callable[[Found], None], odd: Callable[[int], None] = lambda count: None,
-        torn: Callable[[], None] = lambda: None,
+        torn: Callable[[], None] = lambda: None, ungrouped: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.active = self.ready = False
@@ -160,6 +161,7 @@ class Copies:
         self._deposed = deposed
         self._odd = odd
         self._torn = torn
+        self._ungrouped = ungrouped
         self._floor = 0
         self._number = 0
         self._base = 0  # the number in the stream of the last piece that is stored
@@ -168,7 +170,7 @@ class Copies:
         self._looks = self._counts_from = 0  # looks so far, and the first whose answer counts
         self._heard = 0.0
         self._since = 0.0
-        self._gathers_until = 0.0
+        self._gathering = Gathering()
         self._patience = CLUSTER_COPY_PATIENCE
         self._open: deque[Group] = deque()  # groups that are not stored
         self._before: Group = (0, 0, b"")
@@ -212,7 +214,7 @@ class Copies:
         if self._open and self._flows:
             many = self._open[-1][1] - self._open[0][0] >= CLUSTER_COPY_GATHER
             return many and now - self._heard < self._patience
-        return now < self._gathers_until
+        return self._gathering.waits(now, self._ungrouped())
 
     def _wait(self, first: int, last: int, data: bytes | bytearray) -> None:
         if not self._open:
@@ -343,7 +345,7 @@ class Copies:
             self.groups += 1
         now = self._since = self._now()
         if piece.upto - first >= CLUSTER_COPY_GATHER:
-            self._gathers_until = now + CLUSTER_COPY_GATHER_SECONDS
+            self._gathering.begin(now, piece.upto - first + self._ungrouped())
 
     def _checkpointed(self, upto: int) -> None:
         """What is in it need not stay; but a group of later rows may lie before it there."""

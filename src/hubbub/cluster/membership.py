@@ -105,7 +105,7 @@ class Membership(Hooks):
         self.unknown: set[str] = set()
         self.joined = self.up_since = self.awake = 0.0
         self.stood: Callable[[], None] = lambda: None
-        self.pause: Callable[[Callable[[], None]], object] = lambda call: call()
+        self.pause: Callable[[float, Callable[[], None]], object] | None = None
         self.busy = 0
         self.stopped = Named[bool]()
         self.waiting = Named[tuple[int, float]]()

@@ -26,6 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
+from hubbub.cluster.gathering import Gathering
 from hubbub.cluster.keeping import PROTOCOL, Keeping
 from hubbub.core.limits import (
     CLUSTER_COPY_GATHER,
@@ -79,7 +80,7 @@ class Passing:
         self._awaited = FIRST
         self._oldest, self._since = 0, 0.0
         self._behind, self._rests = 0, 0.0
-        self._pauses = False
+        self._gathering = Gathering()
 
     def hand_on(self, run: Run) -> bool:
         """Whether it is; else it is to be kept here. It leaves with the next `pump`."""
@@ -106,8 +107,10 @@ class Passing:
         """Send what waits, when nothing is kept any more, and what was sent is answered: the holder
         has one group on its way at a time, and what comes in one frame is in one group there.
         """
-        waits = self.runs or self._pauses or self.keeping.backlog.entries
-        if waits or not self.unsent or not self.estate.passes():
+        waits = self.runs or self.keeping.backlog.entries or not self.unsent
+        if waits or not self.estate.passes():
+            return
+        if self._gathering.waits(self.broker.clock.now(), self.count):
             return
         self.runs, self.unsent = self.unsent, deque()
         self._reserve(self.count)
@@ -151,13 +154,12 @@ class Passing:
         if awaited:
             self.promise.upto = awaited
             self.broker.outgoing.release()
-        if before - self.count >= CLUSTER_COPY_GATHER:
-            self._pauses = True
-            self.estate.membership.pause(self._go_on)
+        pause = self.estate.membership.pause
+        if pause is not None and before - self.count >= CLUSTER_COPY_GATHER:
+            pause(self._gathering.begin(self.broker.clock.now(), before), self._go_on)
 
     def _go_on(self) -> None:
-        """Who was answered has said more, and half of them do not wait for the others."""
-        self._pauses = False
+        """Who was answered has said more, or says no more."""
         self.estate.pump()
         self.estate.membership.relays.hurry()
 

@@ -217,6 +217,7 @@ CLUSTER_COPY_PIECE: Final = 512 * KIB  # of one message of a stream: servers tak
 CLUSTER_COPY_HEADS: Final = 1_000  # of the newest pieces are looked at by a start: some 20 ms
 CLUSTER_COPY_GATHER: Final = 16  # rows on their way together, from which on the next ones wait
 CLUSTER_COPY_GATHER_SECONDS: Final = 0.001  # for who was answered just now: the loop's shortest
+CLUSTER_COPY_RETURN_SECONDS: Final = 0.003  # the same where all do come back: as long as a group
 CLUSTER_COPY_PATIENCE: Final = 0.02  # for the answer of servers, before the next group goes anyway
 CLUSTER_COPY_FAR_SECONDS: Final = 0.2  # the same of servers that are far: twice their last answer
 CLUSTER_COPY_SECONDS: Final = 2.0  # without an answer, then the stream is asked how far it is

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Final
 
 from hubbub.cluster import wills
@@ -20,7 +19,6 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.relays import Crowded
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CLUSTER_COPY_GATHER_SECONDS
 from hubbub.core.link import Link
 from hubbub.core.session import Revival, Silent, row_about
 from hubbub.core.state import adopted
@@ -92,7 +90,7 @@ async def join(
     engine = membership.engine
     membership.relays.hurry, membership.relays.crowded = schedule, crowded
     loop = asyncio.get_running_loop()
-    membership.pause = partial(loop.call_later, CLUSTER_COPY_GATHER_SECONDS)
+    membership.pause = loop.call_later
     # What nodes say goes on where only the servers of copies are behind, which may be for hours.
     nothing_held = Link(membership.broker.outgoing)
     membership.hearing.crowded = lambda: crowded(True, nothing_held)

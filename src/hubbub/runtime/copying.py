@@ -75,7 +75,8 @@ class Copying:
         self.stream = JetStream(settings.cluster)
         now = broker.clock.now
         self.copies = Copies(
-            self.stream, now, self._moved, self._deposed, self._is_odd, self._is_torn
+            self.stream, now, self._moved, self._deposed, self._is_odd, self._is_torn,
+            lambda: journal.pending,
         )  # fmt: skip
         self._let_go = let_go
         self._marker = journal.directory.path / MARKER
