@@ -1,10 +1,13 @@
 """The least that a program in Python does for copies: the floor of `benchmarks.copies`.
 
-`python -m benchmarks.copies_floor NATS-PORT FILE [--leave-it-unsynced]` says on which port it hears
-one MQTT client at a time. It knows PUBLISH by its first byte and looks at nothing else: what came
-in one read is one message of an R3 stream, with the number it must follow; the same bytes are
-appended to the file and synced (or left to the system), in the same thread while the servers work;
-then all of it is acknowledged. No session, no journal, no loop, no client library.
+    client ──→ floor ──→ R3 stream, file                        where nothing is far
+    client ──→ near ── a request ──→ far ──→ R3 stream, file    where who keeps is another one
+
+`python -m benchmarks.copies_floor NATS-PORT FILE [--leave-it-unsynced] [--near|--far]` says on
+which port it hears one MQTT client at a time. It knows PUBLISH by its first byte and looks at
+nothing else: what came in one read is one message of an R3 stream, with the number it must follow;
+the same bytes are appended to the file and synced (or left to the system), in the same thread while
+the servers work; then all of it is acknowledged. No session, no journal, no loop, no library.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import Final
 
 CONNECT: Final = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
@@ -22,46 +26,68 @@ CONFIG: Final = {
     "deny_delete": True,
 }  # fmt: skip
 FRAME_BYTES: Final = 1100  # that a group of the journal has beside the payloads of its rows
+FAR: Final = "floor.far"
 
 
-class Stream:
-    """One connection to NATS, whose answers are read where they are waited for."""
+class Nats:
+    """One connection to NATS, which hears one subject where it is waited for."""
 
-    def __init__(self, port: int, name: str) -> None:
-        self.name = name
+    def __init__(self, port: int, subject: str) -> None:
+        self.inbox = subject.encode()
         self.sock = socket.create_connection(("127.0.0.1", port), 20)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.rest = b""
-        self.sock.sendall(CONNECT + f"SUB _INBOX.{name} 1\r\n".encode())
-        said = json.dumps({**CONFIG, "name": name, "subjects": [f"{name}.log"]}).encode()
-        subject = f"$JS.API.STREAM.CREATE.{name}".encode()
-        asked = subject, name.encode(), len(said), said
-        self.sock.sendall(b"PUB %b _INBOX.%b %d\r\n%b\r\n" % asked)
-        found = json.loads(self.answer())
-        self.last = int(found["state"]["last_seq"])
+        self.sock.sendall(CONNECT + b"SUB %b 1\r\n" % self.inbox)
 
-    def answer(self) -> bytes:
+    def hear(self) -> tuple[bytes, bytes]:
+        """To which subject an answer goes, if one is wanted, and what was said."""
         while True:
             line, end, rest = self.rest.partition(b"\r\n")
             if end and not line.startswith(b"MSG "):
                 self.rest = rest
                 if line == b"PING":
                     self.sock.sendall(b"PONG\r\n")
-            elif end and len(rest) >= (size := int(line.rpartition(b" ")[2])) + 2:
+            elif end and len(rest) >= (size := int((words := line.split())[-1])) + 2:
                 self.rest = rest[size + 2 :]
-                return rest[:size]
+                return words[3] if len(words) == 5 else b"", rest[:size]
             else:
                 self.rest += self.sock.recv(65536)
 
-    def append(self, data: bytes) -> None:
+    def say(self, subject: bytes, data: bytes) -> None:
+        self.sock.sendall(b"PUB %b %b %d\r\n%b\r\n" % (subject, self.inbox, len(data), data))
+
+    def ask(self, subject: str, data: bytes) -> bytes:
+        self.say(subject.encode(), data)
+        return self.hear()[1]
+
+
+class Keeper:
+    """A stream and a file that have all that is kept."""
+
+    def __init__(self, port: int, name: str, file: str, syncs: bool) -> None:
+        self.name = name
+        self.syncs = syncs
+        self.nats = Nats(port, f"_INBOX.{self.name}")
+        said = json.dumps({**CONFIG, "name": self.name, "subjects": [f"{self.name}.log"]})
+        found = json.loads(self.nats.ask(f"$JS.API.STREAM.CREATE.{self.name}", said.encode()))
+        self.last = int(found["state"]["last_seq"])
+        self.file = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.posix_fallocate(self.file, 0, 64 << 20)
+
+    def keep(self, said: bytes) -> None:
+        data = bytes(FRAME_BYTES) + said
+        self._append(data)
+        os.write(self.file, data)
+        if self.syncs:
+            os.fdatasync(self.file)
+        self.last = int(json.loads(self.nats.hear()[1])["seq"])
+
+    def _append(self, data: bytes) -> None:
         head = b"NATS/1.0\r\nNats-Expected-Last-Sequence: %d\r\n\r\n" % self.last
         name, sizes = self.name.encode(), (len(head), len(head) + len(data))
-        self.sock.sendall(
+        self.nats.sock.sendall(
             b"HPUB %b.log _INBOX.%b %d %d\r\n%b%b\r\n" % (name, name, *sizes, head, data)
         )
-
-    def appended(self) -> None:
-        self.last = int(json.loads(self.answer())["seq"])
 
 
 def body_of(data: bytes, at: int) -> tuple[int, int]:
@@ -95,34 +121,47 @@ def answers(data: bytes) -> tuple[bytes, int, int]:
     return b"".join(found), at, count
 
 
-def serve(client: socket.socket, stream: Stream, file: int, syncs: bool) -> None:
+def serve(client: socket.socket, keep: Callable[[bytes], object]) -> None:
     rest = b""
     while got := client.recv(65536):
         rest += got
         said, size, count = answers(rest)
         if count:
-            data = bytes(FRAME_BYTES) + rest[:size]
-            stream.append(data)
-            os.write(file, data)
-            if syncs:
-                os.fdatasync(file)
-            stream.appended()
+            keep(rest[:size])
         client.sendall(said)
         rest = rest[size:]
 
 
-def main() -> None:
-    syncs = "--leave-it-unsynced" not in sys.argv
-    stream = Stream(int(sys.argv[1]), "synced" if syncs else "unsynced")
-    file = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT, 0o600)
-    os.posix_fallocate(file, 0, 64 << 20)
+def serve_all(keep: Callable[[bytes], object]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(f"listening on 127.0.0.1:{listener.getsockname()[1]}: the floor", flush=True)
         while True:
             client, _ = listener.accept()
             with client:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                serve(client, stream, file, syncs)
+                serve(client, keep)
+
+
+def be_far(nats: Nats, keeper: Keeper) -> None:
+    print("listening on 127.0.0.1:0: who keeps for another one", flush=True)
+    while True:
+        reply, said = nats.hear()
+        keeper.keep(said)
+        nats.say(reply, b"")
+
+
+def main() -> None:
+    port, options = int(sys.argv[1]), sys.argv[3:]
+    if "--near" in options:
+        nats = Nats(port, "_INBOX.near")
+        serve_all(lambda said: nats.ask(FAR, said))
+        return
+    name = "floor" + "".join(options)
+    keeper = Keeper(port, name, sys.argv[2], "--leave-it-unsynced" not in options)
+    if "--far" in options:
+        be_far(Nats(port, FAR), keeper)
+    else:
+        serve_all(keeper.keep)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def measure(milliseconds: int) -> None:
         column = Column("copied", copied.port, [copied])
         for window in WINDOWS:
             count = int(SECONDS * min(20_000, window / (0.002 + milliseconds / 1000)))
-            waits, cost, rate = publish(column, count, window)
+            waits, cost, _, rate = publish(column, count, window)
             waits.sort()
             p50, p99 = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
             figures = f"{p50:.1f} | {p99:.1f} | {cost:.0f} | {rate:,.0f}"

@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PROGRAM is None, reason="no nats-server (apt install nats-server)"),
 ]
+TRIED = b"x"  # until one is heard
 
 
 class Ends:
@@ -34,7 +35,7 @@ class Ends:
         count = len(self.heard)
         async with asyncio.timeout(PATIENCE):
             while len(self.heard) == count:
-                self.b.send("a", [b"x"])
+                self.b.send("a", [TRIED])
                 await asyncio.sleep(0.05)
 
 
@@ -85,6 +86,36 @@ async def test_a_server_that_answers_late_is_heard_again(
         await until(lambda: found.a.up and found.b.up)
         await found.hears()
     assert "encountered error" not in caplog.text
+
+
+async def test_frames_stay_in_order_whether_they_wait_or_not(server: Server) -> None:
+    """Small ones go past all that waits for nothing; a socket that is full makes others wait."""
+    async with ends(server) as found:
+        await found.hears()
+        found.heard.clear()
+        said: list[bytes] = []
+        server.hang()
+        while found.b.send("a", [b"%d " % len(said) + bytes(60_000)]):
+            said.append(b"%d " % len(said) + bytes(60_000))
+            await asyncio.sleep(0)
+        server.go_on()
+        while len(said) < 2_000:
+            if found.b.send("a", [b"%d" % len(said)]):
+                said.append(b"%d" % len(said))
+            await asyncio.sleep(0)
+        await until(lambda: said[-1] in found.heard)
+        assert [one for one in found.heard if one != TRIED] == said
+
+
+async def test_what_the_server_does_not_take_is_said_and_keeps_nothing_back(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ends(server) as found:
+        await found.hears()
+        found.heard.clear()
+        found.b.send("a", [bytes(2 * 1024 * 1024), b"small"])
+        await until(lambda: b"small" in found.heard)
+    assert "NATS did not take 2097152 bytes" in caplog.text
 
 
 async def test_a_mark_is_behind_all_that_was_said_before(server: Server) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hubbub.cluster.shortcut import Ears, Shortcut
 
-PREFIX = b"_INBOX.x."
+SUBJECTS = (b"_INBOX.x.", b"hubbub.to.b")
 INFO = b'INFO {"server_name":"n0"}\r\n'
 OTHERS = (
     INFO,
@@ -23,10 +23,11 @@ OTHERS = (
     b"HMSG _INBOX.other 7 12 14\r\nNATS/1.0\r\n\r\nxy\r\n",
 )
 OURS = (
-    (b"MSG _INBOX.x.1-2-3 1 2\r\n{}\r\n", (b"1-2-3", b"{}")),
-    (b"MSG _INBOX.x.1-2-4 1 0\r\n\r\n", (b"1-2-4", b"")),
-    (b"HMSG _INBOX.x.1-2-5 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", (b"1-2-5", b"")),
-    (b"MSG _INBOX.x.1-2-6 1 4\r\n\r\n\r\n\r\n", (b"1-2-6", b"\r\n\r\n")),
+    (b"MSG _INBOX.x.1-2-3 1 2\r\n{}\r\n", (b"_INBOX.x.1-2-3", b"{}")),
+    (b"MSG _INBOX.x.1-2-4 1 0\r\n\r\n", (b"_INBOX.x.1-2-4", b"")),
+    (b"HMSG _INBOX.x.1-2-5 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n", (b"_INBOX.x.1-2-5", b"")),
+    (b"MSG _INBOX.x.1-2-6 1 4\r\n\r\n\r\n\r\n", (b"_INBOX.x.1-2-6", b"\r\n\r\n")),
+    (b"MSG hubbub.to.b 3 4\r\nMSG \r\n", (b"hubbub.to.b", b"MSG ")),
 )
 
 
@@ -36,7 +37,7 @@ def heard(pieces: list[bytes]) -> tuple[bytes, list[tuple[bytes, bytes]]]:
     async def hear() -> tuple[bytes, list[tuple[bytes, bytes]]]:
         found: list[tuple[bytes, bytes]] = []
         shortcut = Shortcut(found.extend)
-        shortcut.prefix = PREFIX
+        shortcut.subjects = SUBJECTS
         reader = asyncio.StreamReader()
         ears = Ears(reader, shortcut)
         for piece in pieces:

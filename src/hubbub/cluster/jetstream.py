@@ -113,7 +113,7 @@ class JetStream:
             ping_interval=PING_SECONDS,
         )  # fmt: skip
         self._inbox = client.new_inbox()
-        shortcut.prefix = f"{self._inbox}.".encode()
+        shortcut.subjects = (f"{self._inbox}.".encode(),)
         await client.subscribe(f"{self._inbox}.*", cb=_unheard)
         await self._came_up()
         return True
@@ -222,9 +222,9 @@ class JetStream:
 
     def _answered(self, answers: list[tuple[bytes, bytes]]) -> None:
         assert self._listener is not None
-        for whose, data in answers:
+        for subject, data in answers:
             try:
-                life, number = map(int, whose.split(b"-"))
+                life, number = map(int, subject[len(self._inbox) + 1 :].split(b"-"))
                 at = self._stored_at(data)
             except (TypeError, ValueError):
                 continue  # nobody's who was asked

@@ -3,8 +3,9 @@
     GROUP.all         beats, to every node
     GROUP.to.NAME     everything for one node
 
-The client of `nats-py` connects, speaks TLS, logs in and comes back by itself. What is sent while
-there is no connection is let go: the other side misses it and asks. asyncio is here.
+The client of `nats-py` connects, speaks TLS, logs in and comes back by itself; frames go past its
+tasks (`shortcut`) as long as the socket takes them, and over WebSockets through it. What is sent
+while there is no connection is let go: the other side misses it and asks. asyncio is here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hubbub.cluster.connecting import (
     Entry,
     check_urls,
     context_of,
+    is_websocket,
     server_of,
 )
 from hubbub.cluster.engine import Heard
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+    from hubbub.cluster.shortcut import Shortcut
 
 PING_SECONDS: Final = 2  # a server that hangs is noticed after two of these
 DENIED_LOOKS: Final = 10  # pings from one try to the next of what may not be heard
@@ -64,6 +68,7 @@ class Nats:
         self._trouble = "not connected to NATS yet"
         self._ending = False
         self._client: Client | None = None
+        self._shortcut: Shortcut | None = None
         self._queue: deque[tuple[str, bytes]] = deque()
         self._bytes = 0
         self._full = False
@@ -99,14 +104,21 @@ class Nats:
         if not await self.alone.ask(self._complain):
             connected.set()
             return False
-        self._client = client
+        self._client, group = client, self.settings.group
+        subjects = f"{group}.all", f"{group}.to.{self.name}"
+        if not is_websocket(self.settings.url[0]):
+            from hubbub.cluster.shortcut import Shortcut
+
+            self._shortcut = Shortcut(self._came)
+            self._shortcut.subjects = tuple(one.encode() for one in subjects)
+            # A private attribute: nats-py has no option for a transport, and makes one without.
+            client._transport = self._shortcut
         await self._entry.connect(
             client, self._went_down, self._came_back, no_echo=True, ping_interval=PING_SECONDS,
             pending_size=LINK_CHOKED,
         )  # fmt: skip
         self._hears = {}
-        group = self.settings.group
-        for subject in (f"{group}.all", f"{group}.to.{self.name}"):
+        for subject in subjects:
             await self._subscribe(client, subject)
         await client.flush()
         await self._came_back()
@@ -122,14 +134,18 @@ class Nats:
 
     async def _subscribe(self, client: Client, subject: str) -> None:
         async def take(message: Msg) -> None:
-            if message.data:  # else the doctor tries whether it may say anything
-                self._heard(message.data)
+            self._came([(b"", message.data)])
 
         if subject in self._hears:
             await self._hears.pop(subject).unsubscribe()
         self._hears[subject] = await client.subscribe(
             subject, cb=take, pending_msgs_limit=-1, pending_bytes_limit=RECEIVED_BYTES
         )
+
+    def _came(self, said: list[tuple[bytes, bytes]]) -> None:
+        for _, frame in said:
+            if frame:  # else the doctor tries whether it may say anything
+                self._heard(frame)
 
     async def _complain(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
@@ -165,6 +181,7 @@ class Nats:
             self._said.add(trouble)
             log.warning("%s; trying again, and serving this node's own clients", trouble)
         self.up, self._trouble = False, trouble
+        self._straight(False)
         self._queue.clear()
         self._bytes = 0
         self._changed()
@@ -178,6 +195,7 @@ class Nats:
         assert self._client is not None
         log.info("connected to NATS at %s", server_of(self._client))
         self.up, self._trouble = True, ""
+        self._straight(True)
         self._said.clear()
         self._changed()
 
@@ -185,10 +203,27 @@ class Nats:
         if not self.up or self._bytes > QUEUED_BYTES:
             return False
         subject = f"{self.settings.group}.to.{node}" if node else f"{self.settings.group}.all"
-        self._queue.extend((subject, frame) for frame in frames)
-        self._bytes += sum(map(len, frames))
-        self._full = self._full or self._bytes > LINK_CHOKED
-        self._woken.set()
+        for frame in frames:
+            if self._queue or not self._put(subject, frame):
+                self._queue.append((subject, frame))
+                self._bytes += len(frame)
+        if self._queue:
+            self._full = self._full or self._bytes > LINK_CHOKED
+            self._woken.set()
+        return True
+
+    def _straight(self, goes: bool) -> None:
+        if self._shortcut is not None:
+            self._shortcut.ready = goes
+
+    def _put(self, subject: str, frame: bytes) -> bool:
+        """Past all that waits for nothing; nats-py says what it does not take."""
+        shortcut, client = self._shortcut, self._client
+        if shortcut is None or client is None or client.pending_data_size:
+            return False
+        if not shortcut.takes() or len(frame) > client.max_payload:
+            return False
+        shortcut.put(b"PUB %b %d\r\n%b\r\n" % (subject.encode(), len(frame), frame))
         return True
 
     async def _send(self) -> None:
@@ -197,14 +232,16 @@ class Nats:
             await self._woken.wait()
             self._woken.clear()
             while self._queue and (client := self._client) is not None:
-                subject, frame = self._queue.popleft()
-                self._bytes -= len(frame)
+                first = subject, frame = self._queue[0]
                 while self.up and client.pending_data_size > LINK_CHOKED:
                     await asyncio.sleep(FULL_SECONDS)
                 try:
                     await client.publish(subject, frame)
                 except Exception as error:  # the connection is gone, or the server's bound is small
                     log.warning("NATS did not take %d bytes: %s", len(frame), error)
+                if self._queue and self._queue[0] is first:  # else all that waits was let go of
+                    self._queue.popleft()
+                    self._bytes -= len(frame)
                 if self._full and self.waiting() < LINK_CHOKED // 2:
                     self._full = False
                     self._changed()
@@ -256,7 +293,7 @@ class Nats:
             self._ping(self._client).add_done_callback(answered)
 
     def _handed_over(self, passed: Callable[[], None]) -> None:
-        """What came before may still wait for the tasks of nats-py, which take all there is."""
+        """What came before may still wait for tasks of nats-py, where it has come that way."""
         if any(one.pending_msgs for one in self._hears.values()):
             asyncio.get_running_loop().call_soon(self._handed_over, passed)
         else:

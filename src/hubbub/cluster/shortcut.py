@@ -1,13 +1,13 @@
-"""The way of a copy to NATS and of its answer back, past the tasks of nats-py.
+"""The way of a frame to NATS and of what is said to us back, past the tasks of nats-py.
 
     put ──────────────────────────────→ write ──→ socket      nats-py: a queue, a task that flushes
-    socket ──→ Ears ── an answer to us ──→ heard              nats-py: two tasks and a queue more
+    socket ──→ Ears ── a subject of ours ──→ heard            nats-py: two tasks and a queue more
                  └── all else ──→ nats-py
 
 nats-py connects, speaks TLS, logs in, pings and comes back: this is the transport that it does so
 over. Commands are written whole by both, so they may stand between one another. What comes is cut
-into messages here, and only those to the inbox of the copies stay; what cannot be cut goes on to
-nats-py, which says what is wrong with it. Made by `jetstream`. asyncio is here.
+into messages here, and only those to subjects of ours stay; what cannot be cut goes on to nats-py,
+which says what is wrong with it. Made by `nats` and by `jetstream`. asyncio is here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hubbub.cluster.transport import Hears, Way
 
 REST_BYTES: Final = 16 * 1024 * 1024  # of a message that is not whole yet: more than servers send
 LINE_BYTES: Final = 1024 * 1024  # without an end: no line of a server is so long
+BUFFER_BYTES: Final = 64 * 1024  # for which asyncio, too, says that a socket takes no more
 END: Final = b"\r\n"
 
 
@@ -60,8 +61,8 @@ class Ears(Hears):
         """Where the first message begins that is not whole, and what it misses. All before it is
         given to whom it is for; if the data are no messages, nothing is.
         """
-        shortcut, prefix = self._shortcut, self._shortcut.prefix
-        at, whole, ours, theirs = 0, len(data), [], []
+        subjects, at, whole = self._shortcut.subjects, 0, len(data)
+        ours, theirs = [], []
         while (end := data.find(END, at)) >= 0:
             after, line = end + 2, data[at:end]
             if line.startswith((b"MSG ", b"HMSG ")):
@@ -70,9 +71,9 @@ class Ears(Hears):
                 if after > whole:
                     self._missing = after - whole
                     break
-                if words[1].startswith(prefix):
+                if words[1].startswith(subjects):
                     begin = end + 2 + (_size(words[-2]) if words[0] == b"HMSG" else 0)
-                    ours.append((words[1][len(prefix) :], data[begin : after - 2]))
+                    ours.append((words[1], data[begin : after - 2]))
                     line = b""
             if line:
                 theirs.append(data[at:after])
@@ -80,7 +81,7 @@ class Ears(Hears):
         if theirs:
             super().data_received(b"".join(theirs))
         if ours:
-            shortcut.heard(ours)
+            self._shortcut.heard(ours)
         return at
 
 
@@ -91,14 +92,14 @@ def _size(word: bytes) -> int:
 
 
 class Shortcut(Way):
-    """The transport of one client. `heard` is called with the ends of the subjects that begin with
-    `prefix` and what is said there. `ready`: what is written now reaches a server that knows us.
+    """The transport of one client. `heard` is called with what is said to subjects that begin with
+    one of those, and with these. `ready`: what is written now reaches a server that knows us.
     """
 
     def __init__(self, heard: Callable[[list[tuple[bytes, bytes]]], None]) -> None:
         super().__init__()
         self.heard = heard
-        self.prefix = b"\0"  # no subject's, until there is an inbox
+        self.subjects: tuple[bytes, ...] = ()
         self.ready = False
 
     def hears(self, reader: asyncio.StreamReader) -> Ears:
@@ -121,6 +122,13 @@ class Shortcut(Way):
         writer = self._io_writer
         if self.ready and writer is not None and not writer.is_closing():
             writer.write(command)
+
+    def takes(self) -> bool:
+        """Whether the socket takes what is put now."""
+        writer = self._io_writer
+        if not self.ready or writer is None or writer.is_closing():
+            return False
+        return writer.transport.get_write_buffer_size() < BUFFER_BYTES
 
     def close(self) -> None:
         self.ready = False
