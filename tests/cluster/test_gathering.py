@@ -31,6 +31,17 @@ def test_who_says_no_more_is_not_waited_for() -> None:
     assert gathering.waits(5.0, 99) and not gathering.waits(5.0 + seconds, 99)
 
 
+def test_a_timer_that_is_early_ends_its_own_moment_alone() -> None:
+    gathering = Gathering()
+    gathering.begin(0.0, 100)
+    first = gathering.moment
+    gathering.over(first)
+    assert not gathering.waits(0.0, 99)
+    gathering.begin(0.0, 100)
+    gathering.over(first)
+    assert gathering.waits(0.0, 99)
+
+
 def test_publishers_that_wait_for_nobody_are_found_out() -> None:
     """One of a few moments is long, in case that they do now."""
     gathering = Gathering()

@@ -20,10 +20,12 @@ TRIES: Final = 8  # of so many moments that were in vain one is long
 
 
 class Gathering:
-    """`_full`: with so many there it is over, and at `_until`. `_vain`: moments since one did."""
+    """`moment`: which one it is. `_full`: with so many there it is over, and at `_until`. `_vain`:
+    moments since one was not.
+    """
 
     def __init__(self) -> None:
-        self._full = self._vain = 0
+        self.moment = self._full = self._vain = 0
         self._until = 0.0
 
     def begin(self, now: float, full: int) -> float:
@@ -32,14 +34,23 @@ class Gathering:
         """
         in_vain = self._vain % TRIES
         seconds = CLUSTER_COPY_GATHER_SECONDS if in_vain else CLUSTER_COPY_RETURN_SECONDS
+        self.moment += 1
         self._full, self._until = full, now + seconds
         return seconds
+
+    def over(self, moment: int) -> None:
+        """It is, unless it was before: by the clock of `now` a timer may be early."""
+        if moment == self.moment and self._full:
+            self._end(in_vain=True)
 
     def waits(self, now: float, there: int) -> bool:
         """Whether those that are there do."""
         if there < self._full and now < self._until:
             return True
         if self._full:
-            self._vain = 0 if there >= self._full else self._vain + 1
-            self._full = 0
+            self._end(in_vain=there < self._full)
         return False
+
+    def _end(self, in_vain: bool) -> None:
+        self._vain = self._vain + 1 if in_vain else 0
+        self._full = 0

@@ -23,6 +23,7 @@ Owned by the estate, asked by the broker (`Session.hand_on`). No I/O.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames
@@ -156,10 +157,12 @@ class Passing:
             self.broker.outgoing.release()
         pause = self.estate.membership.pause
         if pause is not None and before - self.count >= CLUSTER_COPY_GATHER:
-            pause(self._gathering.begin(self.broker.clock.now(), before), self._go_on)
+            seconds = self._gathering.begin(self.broker.clock.now(), before)
+            pause(seconds, partial(self._go_on, self._gathering.moment))
 
-    def _go_on(self) -> None:
+    def _go_on(self, moment: int) -> None:
         """Who was answered has said more, or says no more."""
+        self._gathering.over(moment)
         self.estate.pump()
         self.estate.membership.relays.hurry()
 
