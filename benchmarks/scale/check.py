@@ -16,7 +16,8 @@ from hubbub.cluster.nats import Nats
 from hubbub.config.cluster import Cluster
 from hubbub.protocols.mqtt import codec
 
-CLIENTS: Final = 2_000
+CLIENTS: Final = 500
+ALONE_SECONDS: Final = 0.003  # so no frame comes with another one
 FRAMES: Final = 3  # that one of them is: it comes, it subscribes, it goes
 MESSAGES: Final = 60_000
 SINGLES: Final = 4_000
@@ -84,12 +85,15 @@ def clients(hubs: list[Broker]) -> Spent:
         socks = []
         for number in range(CLIENTS):
             sock = dial(hubs[0], b"device-%07d" % number)
+            time.sleep(ALONE_SECONDS)
             sock.sendall(codec.subscribe(1, [(b"devices/%07d/commands" % number, 0)]))
             read(sock, 5)
+            time.sleep(ALONE_SECONDS)
             socks.append(sock)
         for sock in socks:
             sock.sendall(codec.DISCONNECT_PACKET)
             sock.close()
+            time.sleep(ALONE_SECONDS)
 
     return _measured(hubs, CLIENTS, come_and_go)
 

@@ -140,6 +140,15 @@ class Cluster:
         broker.subscribe(Subscription(session, topic, 0, (SPELLED, SPELLED, SPELLED)))
 
 
+def settle(member: Membership) -> None:
+    """All that it put off to its next turns, as the loop does."""
+    broker = member.broker
+    while broker.unsettled:
+        unsettled, broker.unsettled = broker.unsettled, []
+        for session in unsettled:
+            session.settle()
+
+
 def took(call: Callable[[], object]) -> float:
     """Seconds of this thread's processor time."""
     gc.collect()
@@ -209,6 +218,7 @@ def _heard(event: Event, ready: Callable[[Cluster, int], object]) -> Heard:
         def hear() -> None:
             for frame in frames:
                 member.hear(frame)
+            settle(member)
 
         return hear, sum(map(len, frames)) / EVENTS
 
