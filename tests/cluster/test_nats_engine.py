@@ -107,6 +107,24 @@ async def test_frames_stay_in_order_whether_they_wait_or_not(server: Server) -> 
         assert [one for one in found.heard if one != TRIED] == said
 
 
+async def test_a_frame_that_breaks_the_hub_takes_nothing_with_it(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ends(server) as found:
+        await found.hears()
+
+        def heard(frame: bytes) -> None:
+            found.heard.append(frame)
+            if frame == b"bad":
+                raise ValueError(frame)
+
+        found.a._heard = heard
+        found.b.send("a", [b"bad", b"good"])
+        await until(lambda: b"good" in found.heard)
+        assert found.a.up
+    assert caplog.text.count("broke the hub's own code") == 1
+
+
 async def test_what_the_server_does_not_take_is_said_and_keeps_nothing_back(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -144,8 +144,12 @@ class Nats:
 
     def _came(self, said: list[tuple[bytes, bytes]]) -> None:
         for _, frame in said:
-            if frame:  # else the doctor tries whether it may say anything
+            if not frame:
+                continue  # the doctor tries whether it may say anything
+            try:
                 self._heard(frame)
+            except Exception:  # else the loop ends the connection
+                log.exception("a frame of another node broke the hub's own code")
 
     async def _complain(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
