@@ -36,6 +36,7 @@ from hubbub.web.together import shares
 from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_queues import switch
+from tests.command import hubbub
 from tests.process import ROOT, RunningHub, StartHub
 from tests.runtime.test_control import Admin, beginning, create
 from tests.web.chromium import Chromium
@@ -73,11 +74,7 @@ def log_of(hub: RunningHub) -> str:
 
 
 def refused(tmp_path: Path, *options: str) -> tuple[int, str]:
-    ended = subprocess.run(
-        [sys.executable, "-m", "hubbub", "serve", "-p", "0", "--data", str(tmp_path / "data"),
-         *options],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": f"{ROOT}/src"},
-    )  # fmt: skip
+    ended = hubbub("serve", "-p", "0", "--data", str(tmp_path / "data"), *options)
     return ended.returncode, ended.stderr
 
 

@@ -239,55 +239,66 @@ async def test_every_protocol_reaches_every_other_at_another_node(
         assert all(numbers == list(range(20)) for numbers in series.values()), name
 
 
-@pytest.mark.parametrize(
-    ("asker", "responder"), [("mqtt", "mqtt"), ("smq", "mqtt"), ("smq", "smq")]
-)
-async def test_calls_by_topic_cross(
-    nodes: Nodes, stack: AsyncExitStack, asker: str, responder: str
-) -> None:
+async def test_calls_by_topic_cross(nodes: Nodes, stack: AsyncExitStack) -> None:
     a, b = await nodes.pair()
-    serving = await stack.enter_async_context(Client(b, responder, "responder"))
-    task = asyncio.create_task(serving.client.serve("ask", lambda asked: b"re:" + asked.payload))
-    await nodes.filters(a, "b", 1)
-    asking = await stack.enter_async_context(Client(a, asker, "asker-1"))
-    reply = await asking.client.call("ask", b"1", timeout=PATIENCE)
-    assert getattr(reply, "payload", reply) == b"re:1"
-    task.cancel()
+    calls = (("mqtt", "mqtt"), ("smq", "mqtt"), ("smq", "smq"))
+    tasks = []
+    for pair in calls:
+        serving = await stack.enter_async_context(Client(b, pair[1], f"responder-{'-'.join(pair)}"))
+        answering = serving.client.serve("/".join(pair), lambda asked: b"re:" + asked.payload)
+        tasks.append(asyncio.create_task(answering))
+    await nodes.filters(a, "b", len(calls))
+    for pair in calls:
+        asking = await stack.enter_async_context(Client(a, pair[0], f"asker-{'-'.join(pair)}"))
+        reply = await asking.client.call("/".join(pair), b"1", timeout=PATIENCE)
+        assert getattr(reply, "payload", reply) == b"re:1", pair
+    for task in tasks:
+        task.cancel()
 
 
-@pytest.mark.parametrize("asker", ["mqtt", "smq"])
 async def test_a_call_whose_responder_dies_with_its_node_ends_in_time(
-    nodes: Nodes, stack: AsyncExitStack, asker: str
+    nodes: Nodes, stack: AsyncExitStack
 ) -> None:
+    """Of who asks by MQTT, and by SMQ; and the next one is answered by who serves instead."""
     a, b = await nodes.pair()
-    serving = await stack.enter_async_context(Client(b, "mqtt", "responder"))
-    asked, never = asyncio.Event(), asyncio.Event()
+    askers = ("mqtt", "smq")
+    asked, never = asyncio.Semaphore(0), asyncio.Event()
 
     async def answer(_: Any) -> bytes:
-        asked.set()
+        asked.release()
         await never.wait()
         return b""
 
-    task = asyncio.create_task(serving.client.serve("ask", answer))
-    await nodes.filters(a, "b", 1)
-    asking = await stack.enter_async_context(Client(a, asker, "asker-1"))
-    call = asyncio.create_task(asking.client.call("ask", b"1", timeout=4.0))
-    await asyncio.wait_for(asked.wait(), PATIENCE)
+    tasks = []
+    for name in askers:
+        serving = await stack.enter_async_context(Client(b, "mqtt", f"responder-{name}"))
+        tasks.append(asyncio.create_task(serving.client.serve(f"ask/{name}", answer)))
+    await nodes.filters(a, "b", len(askers))
+    asking = {name: Client(a, name, f"asker-{name}") for name in askers}
+    calls = []
+    for name, one in asking.items():
+        await stack.enter_async_context(one)
+        calls.append(asyncio.create_task(one.client.call(f"ask/{name}", b"1", timeout=4.0)))
+    for _ in calls:
+        await asyncio.wait_for(asked.acquire(), PATIENCE)
     b.stop(signal.SIGKILL)
-    began = asyncio.get_running_loop().time()
-    with pytest.raises((TimeoutError, HubbubError)):
-        await call
-    assert asyncio.get_running_loop().time() - began < 5.0
-    here = await stack.enter_async_context(Client(a, "mqtt", "responder-2"))
-    other = asyncio.create_task(here.client.serve("ask", lambda asked: b"re:" + asked.payload))
-    reply = None
-    async with asyncio.timeout(PATIENCE):
-        while reply is None:
-            with contextlib.suppress(TimeoutError, HubbubError):
-                reply = await asking.client.call("ask", b"2", timeout=1.0)
-    assert getattr(reply, "payload", reply) == b"re:2"
-    for one in (task, other):
-        one.cancel()
+    began = time.monotonic()
+    for call in calls:
+        with pytest.raises((TimeoutError, HubbubError)):
+            await call
+        assert time.monotonic() - began < 5.0
+    for name, one in asking.items():
+        here = await stack.enter_async_context(Client(a, "mqtt", f"responder-2-{name}"))
+        answering = here.client.serve(f"ask/{name}", lambda asked: b"re:" + asked.payload)
+        tasks.append(asyncio.create_task(answering))
+        reply = None
+        async with asyncio.timeout(PATIENCE):
+            while reply is None:
+                with contextlib.suppress(TimeoutError, HubbubError):
+                    reply = await one.client.call(f"ask/{name}", b"2", timeout=1.0)
+        assert getattr(reply, "payload", reply) == b"re:2", name
+    for task in tasks:
+        task.cancel()
 
 
 async def test_an_smq_client_answers_at_a_response_topic_of_another_node(
@@ -626,28 +637,32 @@ def said_to(hub: RunningHub, *packets: bytes) -> socket.socket:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("elsewhere", [True, False])
 async def test_a_hub_that_stood_still_says_no_will_of_who_has_gone_elsewhere(
-    nodes: Nodes, stack: AsyncExitStack, elsewhere: bool
+    nodes: Nodes, stack: AsyncExitStack
 ) -> None:
-    """That its client was lost is the first thing that it sees when it goes on."""
+    """That its clients were lost is the first thing that it sees when it goes on; of who is
+    nowhere else it says the will.
+    """
     a, b = await nodes.pair()
-    will = mqtt.Will(b"state", b"offline", 1, True)
-    lost = said_to(a, mqtt.connect(b"ann", True, 600, will))
-    online = mqtt.publish(b"state", b"online", 0, True)
+    lost = []
+    for name in (b"ann", b"bob"):
+        will = mqtt.Will(b"state/" + name, b"offline", 1, True)
+        lost.append(said_to(a, mqtt.connect(name, True, 600, will)))
+    online = mqtt.publish(b"state/ann", b"online", 0, True)
     a.process.send_signal(signal.SIGSTOP)
     try:
-        lost.close()
+        for one in lost:
+            one.close()
         await nodes.know(b)
-        if elsewhere:
-            there = said_to(b, mqtt.connect(b"ann", True, 600), online)
-            stack.callback(there.close)
+        there = said_to(b, mqtt.connect(b"ann", True, 600), online)
+        stack.callback(there.close)
     finally:
         a.process.send_signal(signal.SIGCONT)
     await nodes.know(a, "b")
     await asyncio.sleep(8)
     for hub in (a, b):
         late = await stack.enter_async_context(Client(hub, "mqtt", f"late-{hub is a}"))
-        await late.subscribe("state")
-        assert await late.read(1) == [b"online" if elsewhere else b"offline"]
+        for topic, state in (("state/ann", b"online"), ("state/bob", b"offline")):
+            await late.subscribe(topic)
+            assert await late.read(1) == [state], topic
     assert "stood still" in nodes.log("a")
