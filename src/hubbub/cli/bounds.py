@@ -256,6 +256,7 @@ BOUNDS: Final = (
     Bound("cluster_copy_heads", SELF, "of older pieces nobody looks"),
     Bound("cluster_copy_gather", SELF, "the next group waits for an answer"),
     Bound("cluster_copy_gather_seconds", SELF, "the next group goes"),
+    Bound("cluster_copy_return_seconds", SELF, "the next group goes"),
     Bound("cluster_copy_patience", SELF, "the next group goes"),
     Bound("cluster_copy_far_seconds", SELF, "the next group goes"),
     Bound("cluster_copy_seconds", SELF, "the stream is asked"),
