@@ -33,6 +33,7 @@ def ask(place: str) -> int:
 
 def serve(place: str) -> None:
     """Fork who plans, until stdin ends."""
+    import gc
     import importlib
     import select
     import signal
@@ -40,6 +41,8 @@ def serve(place: str) -> None:
     for name in (PLANNER, "hubbub.spark.source"):
         importlib.import_module(name)
     del sys.modules[PLANNER]  # it runs as a program
+    gc.collect()
+    gc.freeze()  # as in `tests.nursery`: nobody looks again at what all have imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(place)
