@@ -88,6 +88,35 @@ async def test_a_server_that_answers_late_is_heard_again(
     assert "encountered error" not in caplog.text
 
 
+async def test_what_a_new_connection_was_asked_is_not_given_up(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By who gives up what the one before was asked: nothing more was read of it either."""
+    async with ends(server) as found:
+        client = found.a._client
+        assert client is not None
+        flush, pings = client.flush, []
+
+        async def flushed(timeout: int = 10) -> None:
+            """As nats-py does before it says that it is back; then its server stands still."""
+            client.flush = flush  # type: ignore[method-assign]
+            await flush(timeout)
+            server.hang()
+            pings.append(found.a._ping(client))
+
+        client.flush = flushed  # type: ignore[method-assign]
+        server.kill()
+        await until(lambda: not found.a.up)
+        server.again()
+        await until(lambda: found.a.up)
+        server.go_on()
+        await until(lambda: pings[0].done())
+        assert not pings[0].cancelled()
+        await until(lambda: found.b.up)
+        await found.hears()
+    assert "encountered error" not in caplog.text
+
+
 async def test_frames_stay_in_order_whether_they_wait_or_not(server: Server) -> None:
     """Small ones go past all that waits for nothing; a socket that is full makes others wait."""
     async with ends(server) as found:

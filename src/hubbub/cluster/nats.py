@@ -114,14 +114,14 @@ class Nats:
             # A private attribute: nats-py has no option for a transport, and makes one without.
             client._transport = self._shortcut
         await self._entry.connect(
-            client, self._went_down, self._came_back, no_echo=True, ping_interval=PING_SECONDS,
+            client, self._went_down, self._came_up, no_echo=True, ping_interval=PING_SECONDS,
             pending_size=LINK_CHOKED,
         )  # fmt: skip
         self._hears = {}
         for subject in subjects:
             await self._subscribe(client, subject)
         await client.flush()
-        await self._came_back()
+        await self._came_up()
         self._watching = asyncio.create_task(self._watch(client))
         connected.set()
         return True
@@ -167,6 +167,8 @@ class Nats:
             self._down(f"cannot connect to NATS: {text}")
 
     async def _went_down(self) -> None:
+        for ping in self._pings:  # nobody answers them any more, and the next one has its own
+            ping.cancel()
         why = self._entry.why()
         if self._ending:
             self.up = False
@@ -189,11 +191,6 @@ class Nats:
         self._queue.clear()
         self._bytes = 0
         self._changed()
-
-    async def _came_back(self) -> None:
-        for ping in self._pings:  # nobody answers them on the new connection
-            ping.cancel()
-        await self._came_up()
 
     async def _came_up(self) -> None:
         assert self._client is not None
