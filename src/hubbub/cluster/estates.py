@@ -28,6 +28,7 @@ from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row, waits_in
 from hubbub.cluster.passing import Passing
+from hubbub.core.link import Link
 from hubbub.core.log import LEVELS
 from hubbub.core.message import Message, Run
 from hubbub.core.session import Session, Subscription, row_about
@@ -48,6 +49,8 @@ HELD: Final = "$held/"  # before an estate: it was taken over, and through how m
 TOOK: Final = "$took/"  # before ESTATE/ORIGIN: how far it has what was kept for it
 OF: Final = "$of/"  # before ESTATE/PROTOCOL/CLIENT: that session, or queue, is of it: 1
 ALSO: Final = 2  # or is not, and has what was in a queue of its name that was
+
+ANY_ROW: Final = 1  # one that is safe: what waits for it waits for what is before it in the link
 
 Key = tuple[str, str]
 
@@ -111,7 +114,8 @@ class Estate(Session):
     what is kept here for its sessions that last, if it has any; then it is lasting itself, and
     stands also while nobody holds it; `passing`: what is handed on to be kept there instead.
     `before`: the same as `keeping` of origins that were taken over, which goes first: who published
-    it goes on where it was taken over.
+    it goes on where it was taken over. `ebbing`: filters for which nothing is to be kept any more,
+    as soon as all that is kept is on its way; `_behind`: what goes live does so behind that.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -125,6 +129,8 @@ class Estate(Session):
         self.passing: Passing | None = None
         self.before: list[Keeping] = []
         self.wants: dict[tuple[str, bool], Subscription] = {}
+        self.ebbing: set[tuple[str, bool]] = set()
+        self._behind = False
         encodings = membership.crossing.by_qos
         self.direct = Subscription(self, CLIENT, 2, encodings, literal=True)
 
@@ -151,7 +157,7 @@ class Estate(Session):
         """Nobody holds it any more, as far as is known; what only goes live is for nobody."""
         self.take_back()
         self.holder = None
-        for key in [key for key, wish in self.wants.items() if not wish.qos]:
+        for key in [key for key, wish in self.wants.items() if not wish.qos or key in self.ebbing]:
             self.leaves(key)
         for keeping in self.keepings():
             keeping.rest()
@@ -166,9 +172,15 @@ class Estate(Session):
     # What it wants
 
     def want(self, key: tuple[str, bool], kept: bool) -> None:
-        """`kept`: whether messages are kept for it."""
+        """`kept`: whether messages are kept for it. Who stays of those who want it gets what is
+        kept, too, so nothing goes live before that.
+        """
         old, membership = self.wants.get(key), self.membership
+        self.ebbing.discard(key)
         if old is not None and bool(old.qos) == kept:
+            return
+        if old is not None and old.qos and not self._all_left():
+            self.ebbing.add(key)
             return
         if old is not None:
             self.leaves(key)
@@ -185,10 +197,12 @@ class Estate(Session):
             self.broker.filters.add(subscription)
 
     def leaves(self, key: tuple[str, bool]) -> None:
+        self.ebbing.discard(key)
         subscription = self.wants.pop(key, None)
         if subscription is None:
             return
         if subscription.qos:
+            self._behind = True
             self.broker.unsubscribe(self, subscription.filter)
         elif subscription.filter.startswith(SHARE) and not subscription.literal:
             self.broker.groups.leave(subscription)
@@ -236,7 +250,14 @@ class Estate(Session):
         return next((one for one in self.before if one.origin == origin), None)
 
     def pump(self) -> None:
-        """Send what waits, of one origin after the other."""
+        self._send()
+        if self.ebbing and self._all_left():
+            for key in list(self.ebbing):
+                self.want(key, False)
+            self.broker.age += 1
+
+    def _send(self) -> None:
+        """What waits, of one origin after the other."""
         for keeping in list(self.keepings()):
             keeping.pump()
             if keeping.backlog.entries:
@@ -289,6 +310,10 @@ class Estate(Session):
             if (group := keeping.state.shared.get(seq, ""))
             and (qos < 2 or number >= max(keeping.backlog.tried, keeping.backlog.sent))
         ]
+
+    def _all_left(self) -> bool:
+        """Whether all that is kept, or handed on, is on its way: what follows it comes later."""
+        return self.caught_up() and not (self.passing is not None and self.passing.unsent)
 
     def caught_up(self) -> bool:
         """Whether all that is kept for it is on its way: retained messages come after it."""
@@ -347,8 +372,18 @@ class Estate(Session):
         elif node.link.choked and not self.broker.patience.has(self, node.link, run):
             metrics.drop(SLOW, run.count)
         else:
-            node.link.write(run.seen_as(subscription.encodings[run.qos]))
+            self._write(node.link, run.seen_as(subscription.encodings[run.qos]), run.qos)
             self.membership.messages_out += run.count
+
+    def _write(self, link: Link, data: bytes, qos: int) -> None:
+        """What is kept waits for the journal here, and what goes live for nothing: where there were
+        both for one filter, one after the other, it stays behind.
+        """
+        self._behind = self._behind and link.held is not None
+        if self._behind and qos:
+            link.hold(data, upto=ANY_ROW)
+        else:
+            link.write(data)
 
     def keep_for(self, run: Run, qos: int, group: str) -> None:
         """A row of its own: the same message may wait here for others of that estate, too."""

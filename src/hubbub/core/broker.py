@@ -272,15 +272,30 @@ class Broker(Context):
             options, qos = subscription.options, subscription.qos
             row = row_about(session, schema.SUBSCRIBE, name, properties=options, qos=qos)
             self._write(session, row)
-        if old is not None:
-            self._leave(old)
-        self.enter(subscription)
+        self._take_place(old, subscription)
         self._hear(session, subscription.no_local - (old is not None and old.no_local))
         if old is None:
             self.observers.tell(name, subscription.literal)
         if self.watcher is not None:
             self.watcher.subscribed(subscription)
         return old is None
+
+    def _take_place(self, old: Subscription | None, new: Subscription) -> None:
+        """At no moment is there none: other nodes would hear so, and what is published there before
+        they hear more would go another way, or none.
+        """
+        name = new.filter
+        if old is None:
+            self.enter(new)
+        elif name.startswith(QUEUE) or old.literal != new.literal:
+            self._leave(old)
+            self.enter(new)
+        elif name.startswith(SHARE) and not new.literal:
+            self.enter(new)
+            self._leave(old)
+        else:
+            self.filters.replace(old, new)
+            self.age += 1
 
     def unsubscribe(self, session: Session, name: str) -> bool:
         """Remove a subscription; False if there was none."""

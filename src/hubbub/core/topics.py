@@ -187,6 +187,12 @@ class Filters:
             path.pop()
             del path[-1].below[levels.pop()]
 
+    def replace(self, old: Subscription, new: Subscription) -> None:
+        """Of the same session and name, and both literal or not: it is told as one more first."""
+        self.add(new)
+        if self.told is not None:
+            self.told(old, -1)
+
     def _add_literal(self, name: str, subscription: Subscription) -> None:
         here, one = self._many.get(name), self._one.get(name)
         if here is not None:
