@@ -75,7 +75,7 @@ class Membership(Hooks):
     `born`: since when its directory is that of this node (microseconds since 1970).
     `joined` and `up_since`: when (monotonic seconds) it began to hear it, and NATS was there last;
     `awake`: when it was last seen to be (`Clock.elapsed`), `stood` is called where it was not for
-    long; `pause` calls something a moment later.
+    long; `pause` calls something so many seconds later, None: nothing waits so.
     `holdings`: what lasts here, `estates`: what does so elsewhere. `inherited`: of which dead nodes
     another one is known to have what they had, by the message that stopped their stream, and
     `sure` the row that must be safe before that is told; `confirmed` is called with this node's,
