@@ -1,5 +1,5 @@
 """Who takes which file when several processes share the tests (`make test`): pytest-xdist's own
-`loadfile`, but that three of them begin at the front of the list and the others at its end.
+`loadfile`, but that two of them begin at the front of the list and the others at its end.
 
 `tests/conftest.py` makes it, and the list: at the front stands what keeps a processor busy, at the
 end what waits.
@@ -12,7 +12,7 @@ from typing import Final
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-BUSY: Final = ("gw1", "gw3", "gw5")  # who starts Spark waits for it half of the time
+BUSY: Final = ("gw1", "gw3")  # as two processors are kept busy; what waits comes beside it
 
 
 class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # it ships no types
