@@ -192,7 +192,6 @@ class Ended(Refused):
     """Clients that connect at once, and end when they are told to, however late."""
 
     made: ClassVar[list[Ended]] = []
-    _transport = object()
 
     def __init__(self) -> None:
         self.is_connected = self.is_closed = False

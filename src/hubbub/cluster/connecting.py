@@ -31,6 +31,8 @@ from hubbub.errors import SettingError, without_user
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
+    from hubbub.cluster.transport import Way
+
 SCHEMES: Final = ("nats", "tls", "ws", "wss")  # those of nats-py
 CONNECT_SECONDS: Final = 2  # for which a start waits; then it goes on trying beside
 # Without a try, while there is no connection: nats-py's own task waits for what never comes.
@@ -102,9 +104,11 @@ class Entry:
 
     async def connect(
         self, client: Client, lost: Called | None = None, back: Called | None = None,
-        **options: Any,
+        way: Way | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        """`lost`, `back`: when there is no connection, and one again, of the same client."""
+        """`lost`, `back`: when there is no connection, and one again, of the same client. `way`:
+        its transport, where it is one of bytes.
+        """
         self._client, closed = client, asyncio.Event()
         self._closed = closed
 
@@ -112,7 +116,7 @@ class Entry:
             closed.set()
 
         await enter(
-            client, self.settings, self.name, error_cb=self._failed, closed_cb=ends,
+            client, self.settings, self.name, way, error_cb=self._failed, closed_cb=ends,
             disconnected_cb=self._of(client, lost), reconnected_cb=self._of(client, back),
             **options,
         )  # fmt: skip
@@ -180,8 +184,10 @@ class Entry:
         return refusal(self.settings, where_is(client), error)
 
 
-async def enter(client: Client, settings: Settings, name: str, **options: Any) -> None:
-    _prepare(client, settings)
+async def enter(
+    client: Client, settings: Settings, name: str, way: Way | None = None, **options: Any
+) -> None:  # fmt: skip
+    _prepare(client, settings, way)
     await client.connect(**client_options(settings, name) | options)
 
 
@@ -199,14 +205,14 @@ def _is_dead(client: Client) -> bool:
     return task is not None and task.done() and not client.is_connected
 
 
-def _prepare(client: Client, settings: Settings) -> None:
-    """Give it our transport, unless it has one, or needs one of its own for WebSockets; and have it
-    say which file it cannot use. Private attributes: nats-py has no option for either.
+def _prepare(client: Client, settings: Settings, way: Way | None) -> None:
+    """Give it our transport, unless it needs one of its own for WebSockets; and have it say which
+    file it cannot use. Private attributes: nats-py has no option for either.
     """
     from hubbub.cluster.transport import Way
 
-    if client._transport is None and not is_websocket(settings.url[0]):
-        client._transport = Way()
+    if not is_websocket(settings.url[0]):
+        client._transport = way or Way()
     if settings.credentials:
         client._connect_command = partial(  # type: ignore[method-assign]
             _introduction, client._connect_command, settings.credentials

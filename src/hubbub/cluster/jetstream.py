@@ -105,11 +105,9 @@ class JetStream:
         from hubbub.cluster.shortcut import Shortcut
 
         shortcut = Shortcut(self._answered)
-        # A private attribute: nats-py has no option for a transport, and makes one without.
-        client._transport = shortcut
         self._client, self._shortcut = client, shortcut
         await self._entry.connect(
-            client, self._went_down, self._came_up, pending_size=PENDING_BYTES,
+            client, self._went_down, self._came_up, shortcut, pending_size=PENDING_BYTES,
             ping_interval=PING_SECONDS,
         )  # fmt: skip
         self._inbox = client.new_inbox()

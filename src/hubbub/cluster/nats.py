@@ -25,7 +25,6 @@ from hubbub.cluster.connecting import (
     Entry,
     check_urls,
     context_of,
-    is_websocket,
     server_of,
 )
 from hubbub.cluster.engine import Heard
@@ -101,21 +100,18 @@ class Nats:
                 await connected.wait()
 
     async def _attempt(self, connected: asyncio.Event, client: Client) -> bool:
+        from hubbub.cluster.shortcut import Shortcut
+
         if not await self.alone.ask(self._complain):
             connected.set()
             return False
         self._client, group = client, self.settings.group
         subjects = f"{group}.all", f"{group}.to.{self.name}"
-        if not is_websocket(self.settings.url[0]):
-            from hubbub.cluster.shortcut import Shortcut
-
-            self._shortcut = Shortcut(self._came)
-            self._shortcut.subjects = tuple(one.encode() for one in subjects)
-            # A private attribute: nats-py has no option for a transport, and makes one without.
-            client._transport = self._shortcut
+        self._shortcut = shortcut = Shortcut(self._came)
+        shortcut.subjects = tuple(one.encode() for one in subjects)
         await self._entry.connect(
-            client, self._went_down, self._came_up, no_echo=True, ping_interval=PING_SECONDS,
-            pending_size=LINK_CHOKED,
+            client, self._went_down, self._came_up, shortcut, no_echo=True,
+            ping_interval=PING_SECONDS, pending_size=LINK_CHOKED,
         )  # fmt: skip
         self._hears = {}
         for subject in subjects:

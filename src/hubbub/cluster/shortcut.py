@@ -119,16 +119,18 @@ class Shortcut(Way):
 
     def put(self, command: bytes) -> None:
         """A whole command, if there is a connection: what is lost is asked for."""
-        writer = self._io_writer
-        if self.ready and writer is not None and not writer.is_closing():
+        if (writer := self._open()) is not None:
             writer.write(command)
 
     def takes(self) -> bool:
         """Whether the socket takes what is put now."""
+        writer = self._open()
+        return writer is not None and writer.transport.get_write_buffer_size() < BUFFER_BYTES
+
+    def _open(self) -> asyncio.StreamWriter | None:
         writer = self._io_writer
-        if not self.ready or writer is None or writer.is_closing():
-            return False
-        return writer.transport.get_write_buffer_size() < BUFFER_BYTES
+        there = self.ready and writer is not None and not writer.is_closing()
+        return writer if there else None
 
     def close(self) -> None:
         self.ready = False
