@@ -186,6 +186,21 @@ async def test_a_mark_is_behind_all_that_was_said_before(server: Server) -> None
         assert found.heard == said
 
 
+async def test_no_mark_is_passed_where_nothing_is_read_any_more(server: Server) -> None:
+    """nats-py asks nothing then, and answers at once."""
+    async with ends(server) as found:
+        await found.hears()
+        assert found.a._client is not None and found.a._client._reading_task is not None
+        found.a._client._reading_task.cancel()
+        await asyncio.wait([found.a._client._reading_task])
+        passed: list[int] = []
+        found.a.mark(lambda: passed.append(1))
+        await until(lambda: not found.a.up)
+        assert not passed
+        await until(lambda: found.a.up)
+        await found.hears()
+
+
 async def test_of_who_waits_for_a_mark_nothing_is_left_when_the_connection_is_lost(
     server: Server,
 ) -> None:

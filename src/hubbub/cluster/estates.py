@@ -109,13 +109,20 @@ def taken_row(name: str, number: int) -> Row:
     return Row(0, 0, schema.TAKEN, client=column_of(name), number=number)
 
 
+def is_group(key: tuple[str, bool]) -> bool:
+    """Whether that is a filter of a shared subscription, and no topic that is called so."""
+    name, literal = key
+    return name.startswith(SHARE) and not literal
+
+
 class Estate(Session):
     """`holder`: the node that has it now, None while that is away. `wants`: its filters. `keeping`:
     what is kept here for its sessions that last, if it has any; then it is lasting itself, and
     stands also while nobody holds it; `passing`: what is handed on to be kept there instead.
     `before`: the same as `keeping` of origins that were taken over, which goes first: who published
-    it goes on where it was taken over. `ebbing`: filters for which nothing is to be kept any more,
-    as soon as all that is kept is on its way; `_behind`: what goes live does so behind that.
+    it goes on where it was taken over. `ebbing`: filters for which nothing is to be kept any more
+    as soon as all that is kept is on its way, and whether they are wanted live then; `_behind`:
+    what goes live does so behind that.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -129,7 +136,7 @@ class Estate(Session):
         self.passing: Passing | None = None
         self.before: list[Keeping] = []
         self.wants: dict[tuple[str, bool], Subscription] = {}
-        self.ebbing: set[tuple[str, bool]] = set()
+        self.ebbing: dict[tuple[str, bool], bool] = {}
         self._behind = False
         encodings = membership.crossing.by_qos
         self.direct = Subscription(self, CLIENT, 2, encodings, literal=True)
@@ -158,7 +165,7 @@ class Estate(Session):
         self.take_back()
         self.holder = None
         for key in [key for key, wish in self.wants.items() if not wish.qos or key in self.ebbing]:
-            self.leaves(key)
+            self._leave(key)
         for keeping in self.keepings():
             keeping.rest()
 
@@ -175,36 +182,51 @@ class Estate(Session):
         """`kept`: whether messages are kept for it. Who stays of those who want it gets what is
         kept, too, so nothing goes live before that.
         """
-        old, membership = self.wants.get(key), self.membership
-        self.ebbing.discard(key)
-        if old is not None and bool(old.qos) == kept:
-            return
-        if old is not None and old.qos and not self._all_left():
-            self.ebbing.add(key)
-            return
-        if old is not None:
-            self.leaves(key)
+        if kept or not self._ebbs(key, wanted=True):
+            self.ebbing.pop(key, None)
+            old = self.wants.get(key)
+            if old is None or bool(old.qos) != kept:
+                self._leave(key)
+                self._enter(key, kept)
+
+    def leaves(self, key: tuple[str, bool]) -> None:
+        """Nobody there wants it. Who comes now, or wants the same topic by another filter, gets
+        what is kept, too: so this goes on until that is on its way. Not in a group, which would
+        choose a node that has no member, and which promises no order.
+        """
+        if is_group(key) or not self._ebbs(key, wanted=False):
+            self._leave(key)
+
+    def _ebbs(self, key: tuple[str, bool], wanted: bool) -> bool:
+        """Whether it has to be kept for some more."""
+        old = self.wants.get(key)
+        if old is None or not old.qos or self.holder is None or self._all_left():
+            return False
+        self.ebbing[key] = wanted
+        return True
+
+    def _enter(self, key: tuple[str, bool], kept: bool) -> None:
         name, literal = key
-        encodings = membership.crossing_of(name).by_qos
+        encodings = self.membership.crossing_of(name).by_qos
         subscription = Subscription(self, name, 2 if kept else 0, encodings, literal=literal)
         self.wants[key] = subscription
         if kept:
             self.keep()
             self.broker.subscribe(subscription)
-        elif name.startswith(SHARE) and not literal:
+        elif is_group(key):
             self.broker.groups.join(subscription)
         else:
             self.broker.filters.add(subscription)
 
-    def leaves(self, key: tuple[str, bool]) -> None:
-        self.ebbing.discard(key)
+    def _leave(self, key: tuple[str, bool]) -> None:
+        self.ebbing.pop(key, None)
         subscription = self.wants.pop(key, None)
         if subscription is None:
             return
         if subscription.qos:
             self._behind = True
             self.broker.unsubscribe(self, subscription.filter)
-        elif subscription.filter.startswith(SHARE) and not subscription.literal:
+        elif is_group(key):
             self.broker.groups.leave(subscription)
             self.membership.groups.pop(subscription.filter, None)
         else:
@@ -252,8 +274,11 @@ class Estate(Session):
     def pump(self) -> None:
         self._send()
         if self.ebbing and self._all_left():
-            for key in list(self.ebbing):
-                self.want(key, False)
+            for key, wanted in list(self.ebbing.items()):
+                if wanted:
+                    self.want(key, False)
+                else:
+                    self.leaves(key)
             self.broker.age += 1
 
     def _send(self) -> None:
@@ -357,7 +382,7 @@ class Estate(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Nothing that came from a node; and what is retained goes to all nodes another way."""
-        shared = subscription.filter.startswith(SHARE) and not subscription.literal
+        shared = is_group((subscription.filter, subscription.literal))
         if run.sender.far or run.route.control is not None:
             return
         if self.keeping is not None and run.qos and subscription.qos:

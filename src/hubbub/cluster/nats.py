@@ -274,7 +274,7 @@ class Nats:
         """Ask the server; who waits gives up by itself. nats-py stops reading where an answer comes
         to a question that was given up, and takes six seconds more to see that it hears nothing.
         """
-        ping = asyncio.create_task(client.flush(FOR_EVER))
+        ping = asyncio.create_task(_answer(client))
         self._pings.add(ping)
         ping.add_done_callback(self._pings.discard)
         return ping
@@ -322,6 +322,14 @@ class Nats:
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await step()
         self._client = None
+
+
+async def _answer(client: Client) -> None:
+    """nats-py asks nothing where it has stopped to read, and says that all is well."""
+    answers = client._pongs_received
+    await client.flush(FOR_EVER)
+    if client._pongs_received == answers:
+        raise ConnectionError("nothing was read")
 
 
 def _is_answered(ping: asyncio.Task[None]) -> bool:
