@@ -170,6 +170,7 @@ def main() -> int:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C leaves nothing behind
             demo.stop()
+    say(f"Everything has ended, in order. What came is kept in {demo.data}.")
     return 0
 
 

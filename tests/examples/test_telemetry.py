@@ -80,6 +80,7 @@ def test_telemetry_and_a_message_by_hand_become_rows(
     output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 0, output
     assert "traffic is open until its minute is over" in output
+    assert output.splitlines()[-1].startswith("Everything has ended"), "not what it waited for"
 
     by_protocol = dict(rows(data, "SELECT protocol, count(*) FROM {messages} GROUP BY 1"))
     assert {"smq", "mqtt", "switch"} <= set(by_protocol)
