@@ -551,6 +551,23 @@ def test_a_number_of_the_future_is_refused(world: Keepers) -> None:
     assert world.waiting("b", "device") == [b"1"]
 
 
+def test_clocks_that_were_all_ahead_and_are_set_back_stop_nothing(world: Keepers) -> None:
+    """Two hours later there would be room for the numbers, but nobody would say them again."""
+    world.clock.seconds += 7200
+    world.wait(1)
+    world.lasting("b", "device", "x")
+    world.say(world.client("a", "writer"), "x", b"1")
+    world.wait(2)
+    world.clock.seconds -= 7200
+    world.restart("a")
+    world.restart("b")
+    world.meet()
+    world.say(world.client("a", "writer"), "x", b"2")
+    world.wait(2)
+    assert world.waiting("b", "device") == [b"1", b"2"]
+    assert not world.members["b"].hearing.refused
+
+
 def test_who_lost_its_journal_knows_nothing_of_who_is_away(world: Keepers) -> None:
     """Without copies nobody can say what the other one wants; once that is back, all is kept."""
     world.lasting("b", "device", "x")

@@ -126,18 +126,19 @@ def _in_time(
 def keep(membership: Membership, node: Node, kept: frames.Kept) -> Iterator[None] | None:
     """The next ones of those that are kept for an estate come, or some once more."""
     check(kept.said)
-    latest = membership.broker.clock.stamp() + CLUSTER_CLOCK_SECONDS * 1_000_000
-    if kept.number > latest:
-        raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
     if kept.estate not in membership.holdings.held:
         return None  # its node has not heard yet who holds that
     if not membership.has(node, kept.origin):
         return None  # nor have we; how far we are is noted of estates that are somebody's alone
+    took = membership.holdings.took(kept.estate, kept.origin)
+    # Numbers go on from where they were, also where all clocks were ahead and are set back now.
+    latest = max(membership.broker.clock.stamp(), took) + CLUSTER_CLOCK_SECONDS * 1_000_000
+    if kept.number > latest:
+        raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
     if membership.broker.no_room:
         node.declined = True
         return None
     node.receipts.add((kept.estate, kept.origin))
-    took = membership.holdings.took(kept.estate, kept.origin)
     return _take_all(membership, node, kept, took) if kept.previous <= took < kept.number else None
 
 
