@@ -8,6 +8,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.cluster.retained import LATER
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_CLOCK_SECONDS, CLUSTER_DEAD_SECONDS
+from tests.cluster.test_heritage import Dying
 from tests.cluster.world import Lines, World
 from tests.core.recording import Recording, StillClock
 
@@ -64,6 +65,33 @@ def test_who_goes_on_elsewhere_says_later_things_whatever_clocks_say(seconds: fl
     world.members["c"].nodes["b"].ask()
     world.wait(8)
     assert world.retained("b") == world.retained("c") == {"x": b"2"}
+
+
+@pytest.mark.parametrize("goes_on", ["a", "c"])
+def test_what_replaced_one_of_a_clock_that_is_ahead_is_later_though_others_missed_it(
+    goes_on: str,
+) -> None:
+    """Node a replaced it, and was killed before anybody heard so: it is started again, or c is its
+    heir. That its message is later than its time the journal alone says.
+    """
+    world = Dying()
+    world.meet()
+    world.clock.seconds += 20
+    world.publish(world.client("b", "writer"), "x", b"ahead", retain=True)
+    world.carry()
+    world.clock.seconds -= 20
+    world.wait(1)
+    assert world.retained("a") == {"x": b"ahead"}
+    world.publish(world.client("a", "writer"), "x", b"later", retain=True)
+    world.tick()
+    for line in world.lines("a").lines.values():
+        line.clear()
+    if goes_on == "a":
+        world.restart("a")
+    else:
+        world.inherit("c", "a", world.dies("a"))
+    world.wait(5)
+    assert all(world.retained(name) == {"x": b"later"} for name in world.members)
 
 
 def later_rows(world: World, name: str) -> int:

@@ -68,3 +68,33 @@ def test_what_a_dead_node_retained_is_heard_by_who_is_there_at_its_heir(kept: bo
     assert world.retained("b") == world.retained("c") == {"state": b"kept"}
     if kept:
         assert world.waiting("b", "stays") == [b"told", b"kept"]
+
+
+@pytest.mark.parametrize("inherited", [True, False])
+def test_what_was_held_on_its_way_is_not_believed_once_there_is_an_heir(inherited: bool) -> None:
+    """Nobody was promised the last message: the node was killed before that was safe."""
+    world = Dying()
+    world.meet()
+    reader, writer = world.client("c", "r"), world.client("a", "w")
+    reader.wish("state")
+    world.carry()
+    world.publish(writer, "state", b"safe", retain=True)
+    world.wait(1)
+    world.log("a").prompt = False
+    world.member("a").beat()
+    world.publish(writer, "state", b"not safe", retain=True)
+    world.tick()
+    held = list(world.lines("a").lines["c"])
+    copy = world.dies("a")
+    if inherited:
+        world.inherit("b", "a", copy)
+        world.wait(2)
+    for frame in held:
+        world.member("c").hear(frame)
+    world.carry()
+    said = [b"safe"] if inherited else [b"safe", b"not safe"]  # without one it may be a cable
+    assert [payload for _, payload in reader.got] == said
+    assert world.retained("c") == {"state": said[-1]}
+    world.say(world.client("b", "w"), "state", b"once more", retain=True)
+    world.wait(2)
+    assert world.retained("b") == world.retained("c") == {"state": b"once more"}

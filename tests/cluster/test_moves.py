@@ -331,20 +331,33 @@ async def test_a_frame_lost_between_the_nodes_ends_the_connection(pair: Pair) ->
         assert device.present
 
 
-async def test_when_its_node_stops_the_session_stays_and_the_client_is_told(pair: Pair) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+async def test_when_its_node_stops_the_session_stays_and_the_client_is_told(
+    pair: Pair, killed: bool
+) -> None:
+    """And its will is published at home; `killed`: its node says no word."""
     a = await pair.hub("a")
+    watcher = await pair.enter(roaming(a, "watcher", expiry=0, clean=True))
+    await watcher.subscribe("wills")
     async with AsyncExitStack() as stack:
         seat = pair.board.join("b")
         b = await stack.enter_async_context(Hub(cluster=seat, listen="127.0.0.1:0"))
         await until(lambda: member(a).nodes and member(b).nodes)
         await left_at(a, b)
-        device = Roaming(b)
+        device = Roaming(b, will=("wills", b"gone"))
         assert await device.open() == 0
+        if killed:
+            seat.cut = True
+            member(a).forget(member(a).nodes["b"], "silent for 5 s")
+            assert await watcher.take(1) == [b"gone"]
     assert await device.code("disconnect") == spec.STOPPING
     await device.close()
     await until(lambda: not member(a).relays.far)
     async with roaming(a) as device:
         assert device.present
+    if not killed:
+        assert await watcher.take(1) == [b"gone"]
+    assert watcher.heard.empty()
 
 
 async def test_who_it_is_is_asked_where_it_connects_and_what_it_may_at_home(

@@ -17,6 +17,8 @@ from hubbub.core.limits import CLUSTER_DEAD_SECONDS, CLUSTER_STOOD_SECONDS
 from hubbub.journal.writer import Journal
 from hubbub.runtime.copying import BEFORE, LIFE, Copying
 from tests.cluster.test_keeping import KEEP, Keepers
+from tests.cluster.world import Lines, World
+from tests.protocols.mqtt.conversation import Stage
 
 
 def copied(member: Membership, folder: Path) -> tuple[Any, Any]:
@@ -75,6 +77,29 @@ async def test_who_stood_still_says_nothing_that_is_due_until_its_stream_was_loo
         member.broker.delays.wake()
         assert not member.broker.undecided
         assert [payload for _, payload in reader.got] == ([] if taken_over else [b"due"])
+    finally:
+        await copying.close()
+        journal.directory.release()
+
+
+async def test_who_waits_for_what_no_quorum_took_is_cut_off_and_never_answered(
+    tmp_path: Path,
+) -> None:
+    """Its stream was stopped: what was said since is another node's to promise."""
+    stage = Stage(prompt=False)
+    member = Membership(stage.broker, Lines(World(names=()), "a"), "0")
+    journal, copying = copied(member, tmp_path)
+    copying._begin = looked
+    waits, idle = stage.device("waits"), stage.device("idle")
+    stage.sync()
+    for device in (waits, idle):
+        assert device.hear() == ["CONNACK 0"]
+    waits.publish("x", b"1", 1, packet_id=7)
+    try:
+        copying._give_up(Found(1, Piece(8, 1, FENCE, 0, False, b"b")))
+        stage.sync()
+        assert waits.far.closed and not idle.far.closed
+        assert waits.hear() == idle.hear() == []
     finally:
         await copying.close()
         journal.directory.release()

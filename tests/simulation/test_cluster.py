@@ -337,6 +337,41 @@ def test_nor_does_anybody_while_the_later_one_is_dead(back: str) -> None:
                 hub.log.abandon()
 
 
+@pytest.mark.parametrize("back", ["a", "b", "c"])
+def test_of_three_that_stopped_one_another_whoever_is_back_goes_on_with_all(back: str) -> None:
+    """Node a stopped c, which came back; then b stopped a, and c stopped b. None has read what the
+    one that it stopped had. Who stopped c is itself for whoever has what c has now.
+    """
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        world = Told(1, Path(folder))
+        try:
+            acknowledged = something_waits(world)
+            world.gone("c")
+            world._looks("a", fails=1.0)
+            world._start("c")
+            world.rest(3)
+            for dead, name in ("ab", "bc"):
+                world.gone(dead)
+                world._looks(name, fails=1.0)
+            stops = {name: held[-1][1].data for name, held in world.streams.held.items()}
+            assert stops == {"a": b"b", "b": b"c@1000", "c": b"a"}
+            world.gone("c")
+            world._start(back)
+            world.rest(3)
+            for _ in range(30):
+                world._looks(back)
+                world._pass(2.0)  # of more it would know that it stood still
+                world._pass(2.0)
+                world.rest(1)
+            stopped = {"a": 1000, "b": 1000, "c": 1000 if back == "c" else 2000}
+            assert world.streams.stopped == world.hubs[back].here.inherited == stopped
+            world._finish()
+            assert acknowledged
+        finally:
+            for hub in world.hubs.values():
+                hub.log.abandon()
+
+
 def test_a_hub_that_loses_three_disks_takes_over_each_copy_once() -> None:
     """Its second life had done so with the first one's; the third knew nothing of it."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
