@@ -283,24 +283,6 @@ def test_the_other_one_lost_its_journal(world: Keepers) -> None:
     assert world.kept("a", "b") == 0
 
 
-@pytest.mark.parametrize("met", [False, True])
-def test_what_waited_for_a_node_that_lost_its_journal(world: Keepers, met: bool) -> None:
-    """It is for who has subscribed by then; who does so when the nodes have `met` gets none of it.
-    """
-    writer = world.client("a", "writer")
-    world.lasting("b", "device", "x")
-    world.apart()
-    world.say_many(writer, "x", 3)
-    world.restart("b", lost=True)
-    for _ in range(2):
-        if met == (not world.cut):
-            world.lasting("b", "device", "x")
-        world.cut.clear()
-        world.meet()
-    assert world.waiting("b", "device") == ([] if met else [b"0", b"1", b"2"])
-    assert world.kept("a", "b") == 0
-
-
 def test_nothing_is_kept_for_ever(world: Keepers, caplog: pytest.LogCaptureFixture) -> None:
     writer = world.client("a", "writer")
     world.lasting("b", "device", "x")

@@ -55,6 +55,24 @@ def test_a_node_that_is_away_is_shown_with_since_when_also_after_a_start(world: 
     assert len(world.log("a").rows) == rows, "a beat is no row"
 
 
+@pytest.mark.parametrize("met", [False, True])
+def test_what_waited_for_a_node_that_lost_its_journal(world: Dying, met: bool) -> None:
+    """It is for who has subscribed by then; who does so when the nodes have `met` gets none of it.
+    """
+    writer = world.client("a", "writer")
+    world.lasting("b", "device", "x")
+    world.apart()
+    world.say_many(writer, "x", 3)
+    world.restart("b", lost=True)
+    for _ in range(2):
+        if met == (not world.cut):
+            world.lasting("b", "device", "x")
+        world.cut.clear()
+        world.meet()
+    assert world.waiting("b", "device") == ([] if met else [b"0", b"1", b"2"])
+    assert world.kept("a", "b") == 0
+
+
 def test_who_was_there_when_a_hub_was_killed_and_never_came_is_away_since_the_start(
     world: Dying,
 ) -> None:

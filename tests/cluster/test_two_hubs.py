@@ -20,6 +20,7 @@ from hubbub import Hub, Settings, Switchboard
 from hubbub.cluster.switchboard import Seat
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Journal
+from hubbub.core.limits import LINK_CHOKED
 from hubbub.errors import SettingError
 from hubbub.journal.table import Table
 from tests.clients import PATIENCE, Heard, http, message, mqtt, smq
@@ -398,6 +399,26 @@ async def test_a_large_message_crosses_in_parts(pair: Pair) -> None:
     a.publish(b"after", "big")
     assert await reader.message() == ("big", data)
     assert await reader.message() == ("big", b"after")
+
+
+async def test_a_lone_publisher_is_held_back_while_the_engine_takes_no_more(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await pair.both()
+    reader, writer = await pair.enter(mqtt(b, "reader")), await pair.enter(mqtt(a, "writer"))
+    await reader.subscribe("file")
+    await until(knows(a, "b", "file"))
+    metrics, count = a.node.broker.metrics, 400
+    with monkeypatch.context() as full:
+        full.setattr(pair.seats["a"], "waiting", lambda node="": LINK_CHOKED + 1)
+        for _ in range(count):
+            writer.paho.publish("file", bytes(10_000))
+        await until(lambda: metrics.held_back)
+        heard = metrics.messages_in
+        await asyncio.sleep(0.2)
+        assert metrics.messages_in == heard < count
+    await until(lambda: metrics.messages_in == count)
+    assert not metrics.dropped
 
 
 # What the journals say
