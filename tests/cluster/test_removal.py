@@ -77,9 +77,10 @@ async def test_without_copies_it_is_forgotten_by_all_and_back_with_another_direc
 
 async def test_a_directory_does_not_change_its_node_by_a_start(nodes: Nodes) -> None:
     await asyncio.to_thread(lambda: nodes.hub("a").stop())
-    with pytest.raises(AssertionError, match="did not start"):
-        await asyncio.to_thread(nodes.hub, "a", called="b")
-    assert "is that of node 'a' of a cluster" in nodes.log("a")
+    named = ("--cluster", *nodes.urls, "--cluster-name", "b")
+    data = str(nodes.root / "a" / "data")
+    done = await asyncio.to_thread(hubbub, "serve", "-p", "0", "--data", data, *named)
+    assert done.returncode == 2 and "is that of node 'a' of a cluster" in done.stderr
     (nodes.root / "a" / "data" / directory.FILE).unlink()
     b = await asyncio.to_thread(nodes.hub, "a", called="b")
     assert (await asyncio.to_thread(nodes.cluster, b))["name"] == "b"
