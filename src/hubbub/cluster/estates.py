@@ -28,6 +28,7 @@ from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row, waits_in
 from hubbub.cluster.passing import Passing
+from hubbub.core.limits import CLUSTER_KEPT
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS
 from hubbub.core.message import Message, Run
@@ -347,6 +348,10 @@ class Estate(Session):
     def settled(self) -> bool:
         """Whether its holder has all that was kept for it when that came."""
         return all(one.settled() for one in self.keepings())
+
+    def has_room(self, count: int, size: int) -> bool:
+        """The disk bounds their bytes."""
+        return self.unacknowledged() + count <= CLUSTER_KEPT
 
     def unacknowledged(self) -> int:
         passed = self.passing.count if self.passing is not None else 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster.keeping import kept_row
 from hubbub.cluster.named import Named
-from hubbub.core.limits import CLUSTER_KEPT, CLUSTER_PIECE
+from hubbub.core.limits import CLUSTER_PIECE
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL
 from hubbub.core.session import Session, Subscription
@@ -51,6 +51,13 @@ class Outlet(Session):
             self._keep(estate, run.first + index, max(run.qos, 1))
         estate.pump()
 
+    def crosses(self) -> bool:
+        return True
+
+    def has_room(self, count: int, size: int) -> bool:
+        estate = self.membership.estates.get(self.client)
+        return estate is None or estate.has_room(count, size)
+
     def keep(self, message: Message, name: str) -> None:
         """A message that was in a queue here."""
         moved = message.copied()
@@ -64,7 +71,7 @@ class Outlet(Session):
 
     def _keep(self, estate: Estate, seq: int, qos: int) -> None:
         broker = self.membership.broker
-        if estate.unacknowledged() >= CLUSTER_KEPT:
+        if not estate.has_room(1, 0):  # who can be told so was refused before
             broker.metrics.drop(FULL)
         else:
             broker.change(kept_row(estate.client, seq, qos, ""))

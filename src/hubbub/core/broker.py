@@ -488,8 +488,12 @@ class Broker(Context):
             return not self.delays.has_room(sender, count)
         if name.startswith(QUEUE):
             queue = self.state.queue_at(name)
-            return self.queues.room(queue) < count if queue is not None else self.no_room != ""
+            if queue is not None:
+                return self.queues.room(queue) < count
+            return self.no_room != "" or _is_full_elsewhere(route, count, size)
         if self.no_room and (route.must or (qos and _stays(route))):
+            return True
+        if qos and _is_full_elsewhere(route, count, size):
             return True
         return retain and not self.retained.has_room(sender, name, size)
 
@@ -610,7 +614,7 @@ class Broker(Context):
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
         for state, _ in audience:
             if state.most:  # the disk bounds their bytes
-                excess = state.backlog.excess(state.most, 1 << 62)
+                excess = min(state.backlog.excess(state.most, 1 << 62), run.count)
             else:
                 excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
             if self.no_room and state.keeps(run.payload_size() * run.count):
@@ -637,6 +641,12 @@ class Broker(Context):
     def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
         return self.ids.subtopic(name, session, wanted)
+
+
+def _is_full_elsewhere(route: Route, count: int, size: int) -> bool:
+    """Whether as much is kept for another node as may be."""
+    kept = (one.session for one in route.subscriptions if one.qos and one.session.crosses())
+    return any(not session.has_room(count, size) for session in kept)
 
 
 def _stays(route: Route) -> bool:

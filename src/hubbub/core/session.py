@@ -394,6 +394,10 @@ class Session:
         """How many deliveries it has not acknowledged."""
         return 0
 
+    def crosses(self) -> bool:
+        """Whether what it is given may be kept for another node."""
+        return self.far
+
     def has_room(self, count: int, size: int) -> bool:
         """Whether so many more messages, of so many bytes together, may wait for it."""
         return True

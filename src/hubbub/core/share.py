@@ -108,6 +108,16 @@ class Group(Session):
                     second = member
         return second
 
+    def crosses(self) -> bool:
+        return any(member.session.far for member in self.members)
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether a member that lasts, if it has some, takes more, or one that is there."""
+        return not self.lasts() or any(
+            member.session.ready() or (member.qos > 0 and self._may_wait(member.session, size))
+            for member in self.members
+        )
+
     def keeps(self) -> bool:
         """Whether what comes now would stay on the disk for one of its members."""
         return self.lasts() and not any(member.session.ready() for member in self.members)

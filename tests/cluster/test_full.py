@@ -1,0 +1,94 @@
+"""As much as may be is kept for a node: who publishes more is refused, and nothing is let go."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubbub.cluster import estates, keeping
+from hubbub.core.message import Message
+from tests.cluster.test_keeping import Keepers
+from tests.cluster.test_passing import Passers
+from tests.cluster.world import Reader
+
+MOST = 10
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (estates, keeping):
+        monkeypatch.setattr(module, "CLUSTER_KEPT", MOST)
+
+
+def taken(writer: Reader, topic: str, numbers: range, qos: int = 1) -> list[bytes]:
+    """What a protocol answers for that tells publishers of bounds, as those do."""
+    broker, said = writer.broker, []
+    for number in numbers:
+        route = broker.route(writer, topic)
+        if not (route.bounded and broker.is_full(writer, route, 1, False, qos)):
+            said.append(b"%d" % number)
+            broker.post(Message(topic, said[-1], qos), writer)
+    return said
+
+
+@pytest.mark.parametrize("kind", [Keepers, Passers])
+def test_who_publishes_for_a_node_that_is_away_is_refused_and_told(kind: type[Keepers]) -> None:
+    world = kind(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x", "y")
+    writer = world.client("a", "writer")
+    world.apart()
+    said = taken(writer, "x", range(MOST + 5))
+    assert len(said) == MOST
+    assert not taken(writer, "y", range(1)), "it is all that is kept for the node"
+    assert taken(writer, "x", range(1), qos=0), "which is not kept"
+    assert not writer.broker.metrics.dropped.get("backlog full")
+    world.cut.clear()
+    world.wait(5)
+    assert world.waiting("b", "device") == said
+    assert len(taken(writer, "x", range(3))) == 3, "there is room again"
+
+
+def test_what_cannot_be_refused_takes_nothing_with_it() -> None:
+    """A will, or what a hub says itself, is let go; not what was acknowledged before it."""
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x")
+    world.lasting("b", "member", "$share/g/x")
+    writer = world.client("a", "writer")
+    world.apart()
+    said = taken(writer, "x", range(2 * MOST))
+    for _ in range(3):
+        world.say(writer, "x", b"will")
+    assert writer.broker.metrics.dropped["backlog full"] >= 3
+    world.cut.clear()
+    world.wait(5)
+    assert world.waiting("b", "device") == said
+
+
+def test_a_queue_whose_home_is_away_is_full_then() -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "worker", "$queue/jobs")
+    writer = world.client("a", "writer")
+    world.apart()
+    said = taken(writer, "$queue/jobs", range(MOST + 5))
+    assert len(said) == MOST
+    assert not writer.broker.metrics.dropped.get("backlog full")
+    world.cut.clear()
+    world.wait(5)
+    assert len(world.members["b"].broker.state.queues["jobs"].messages) == MOST
+
+
+def test_a_group_asks_who_has_room() -> None:
+    world = Keepers(names=("a", "b", "c"))
+    world.meet()
+    for name in "bc":
+        world.lasting(name, f"at-{name}", "$share/g/x")
+    writer = world.client("a", "writer")
+    world.cut.update("a")
+    world.wait(10)
+    said = taken(writer, "x", range(3 * MOST))
+    assert len(said) == 2 * MOST, "as many as both nodes may have"
+    world.cut.clear()
+    world.wait(5)
+    assert sorted(world.waiting("b", "at-b") + world.waiting("c", "at-c")) == sorted(said)
