@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hubbub.core.clock import Clock
+from hubbub.core.clock import ASTRAY, Clock, astray
 from hubbub.core.limits import CLOCK_BEHIND
 
 SECOND = 1_000_000
@@ -109,3 +109,19 @@ def test_a_start_that_is_far_behind_begins_anew_and_says_so(machine: Machine) ->
     said = clock.begin(machine.wall + CLOCK_BEHIND * SECOND + SECOND)
     assert said.startswith(f"the last row is {CLOCK_BEHIND + 1} s ahead of the machine's clock")
     assert clock.stamp() == machine.wall
+
+
+@pytest.mark.parametrize("ahead", [-YEAR, -120 * SECOND, 120 * SECOND, HOUR, HOUR + SECOND, YEAR])
+def test_what_is_said_of_a_clock_that_was_set_is_what_a_start_does(
+    machine: Machine, ahead: int
+) -> None:
+    clock = Clock()
+    clock.begin(machine.wall + ahead)
+    taken = clock.stamp() == machine.wall
+    assert ("takes the clock as it is at the next start" in astray(ahead)) == taken
+    assert ("also over a start" in astray(ahead)) != taken
+
+
+def test_a_clock_that_is_a_little_apart_is_not_worth_a_word() -> None:
+    assert astray(ASTRAY) == astray(-ASTRAY) == ""
+    assert " 61 s behind " in astray(-61 * SECOND) and " 61 s ahead of " in astray(61 * SECOND)

@@ -98,3 +98,15 @@ class Clock:
 
     def _elapsed(self) -> int:
         return time.monotonic_ns() // 1000
+
+
+def astray(ahead: int) -> str:
+    """What is to be said of stamps that are so far ahead of the machine's clock, "" for nothing."""
+    if abs(ahead) <= ASTRAY:
+        return ""
+    goes_on = 0 < ahead <= CLOCK_BEHIND * 1_000_000  # as `Clock.begin` has it
+    start = "also over a start" if goes_on else "and takes the clock as it is at the next start"
+    return (
+        f"the time of rows is {abs(ahead) // 1_000_000} s {'ahead of' if ahead > 0 else 'behind'} "
+        f"the machine's clock, which was set: it follows by 5 s a minute, {start}"
+    )

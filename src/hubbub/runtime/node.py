@@ -28,7 +28,7 @@ from hubbub.config import exposed
 from hubbub.config.settings import Listener as PlaceSettings
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
-from hubbub.core.clock import ASTRAY, Clock
+from hubbub.core.clock import Clock, astray
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import (
     CLIENTS,
@@ -566,16 +566,10 @@ class Node:
 
     def _steer(self) -> None:
         """Keep the time of rows near the machine's, and say if that clock was set."""
-        ahead = self.clock.steer()
-        astray = abs(ahead) > ASTRAY
-        if astray and not self._astray:
-            way = "ahead of" if ahead > 0 else "behind"
-            log.warning(
-                "the time of rows is %d s %s the machine's clock, which was set: it follows by 5 s "
-                "a minute, and takes the clock as it is at the next start",
-                abs(ahead) // 1_000_000, way,
-            )  # fmt: skip
-        self._astray = astray
+        said = astray(self.clock.steer())
+        if said and not self._astray:
+            log.warning("%s", said)
+        self._astray = said != ""
 
     def _keep_room(self, journal: Journal) -> None:
         """A disk that fills must not stop the hub: what would stay there is refused before."""
