@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from hubbub import connect
 from tests.certificates import Authority
-from tests.cluster.quorum import Quorum, has_program
+from tests.cluster.quorum import ROOT, Quorum, has_program
 from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_heirs import flow, is_heir, know, pair, read, status
 from tests.cluster.test_jetstream import Hubs, hubs, quorum
@@ -110,32 +111,24 @@ async def test_a_machine_of_two_processes_dies_and_another_one_has_all(hubs: Hub
 
 # Servers with TLS, and an account that may do no more than it must
 
-MAY_PUBLISH = (
-    "hubbub.all", "hubbub.to.*", "hubbub.log.*", "$JS.API.INFO", "$JS.API.STREAM.NAMES",
-    "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*",
-    "$JS.API.STREAM.PURGE.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.CONSUMER.CREATE.>",
-    "$JS.API.CONSUMER.DELETE.*.*", "$JS.FC.>",
-)  # fmt: skip
-MAY_SUBSCRIBE = ("hubbub.all", "hubbub.to.*", "_INBOX.>")
+GUIDE = (ROOT / "docs/guide/cluster.md").read_text("utf-8")
+(CONFIGURED,) = re.findall(r"```\n(tls \{.*?)```", GUIDE, re.DOTALL)
 
 
 class Guarded(Quorum):
-    """TLS with certificates of both sides, and a user that may do that and no more."""
+    """As the guide says: TLS with certificates of both sides, and a user that may do what a node
+    must, but `without`.
+    """
 
-    def __init__(self, root: Path, may_publish: tuple[str, ...] = MAY_PUBLISH) -> None:
+    def __init__(self, root: Path, without: str = "") -> None:
         authority = Authority(root / "tls")
         place, self.own = authority.sign("localhost", server=True), authority.sign("node")
         self.authority = authority.file
-        said, heard = (
-            ", ".join(f'"{one}"' for one in subjects) for subjects in (may_publish, MAY_SUBSCRIBE)
-        )
-        super().__init__(root, extra=f"""
-            tls {{ cert_file: "{place}", key_file: "{place}", ca_file: "{authority.file}"
-                   verify: true }}
-            accounts {{ PLANT: {{ jetstream: enabled, users: [
-                {{ user: plant, password: secret, permissions: {{
-                    publish: [{said}], subscribe: [{heard}] }} }} ] }} }}
-        """)  # fmt: skip
+        extra = CONFIGURED.replace(f'"{without}", ', "") if without else CONFIGURED
+        files = {"server.pem": place, "server.key": place, "ca.pem": self.authority}
+        for said, file in files.items():
+            extra = extra.replace(f"/etc/nats/{said}", str(file))
+        super().__init__(root, extra=extra)
 
     @property
     def urls(self) -> list[str]:
@@ -195,7 +188,7 @@ async def test_an_account_that_may_do_what_it_must_over_tls(
 async def test_an_account_that_may_not_make_streams_is_said(
     start_hub: StartHub, tmp_path: Path
 ) -> None:
-    servers = Guarded(tmp_path, tuple(one for one in MAY_PUBLISH if "CREATE.*" not in one))
+    servers = Guarded(tmp_path, without="$JS.API.STREAM.CREATE.*")
     servers.wait()
     try:
         hub = await asyncio.to_thread(guarded_hubs(start_hub, tmp_path, servers).hub, "a")

@@ -99,7 +99,7 @@ def test_a_right_is_said_once_as_it_is_to_be_granted() -> None:
 
 def test_what_is_to_be_granted_is_what_the_guide_says() -> None:
     guide = (ROOT / "docs/guide/cluster.md").read_text("utf-8")
-    (said,) = re.findall(r"permissions \{\n(.*?)\n\}", guide, re.DOTALL)
+    (said,) = re.findall(r"permissions \{\n(.*?)\n      \}", guide, re.DOTALL)
     publish, subscribe = (re.findall(r'"([^"]+)"', part) for part in said.split("subscribe:"))
     assert publish == [one.format(group="hubbub", name="*") for one in PUBLISH]
     assert subscribe == [one.format(group="hubbub", name="*") for one in SUBSCRIBE]
