@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from hubbub.cluster.connecting import check_urls, context_of
+from hubbub.cluster.connecting import check_urls, close, context_of, enter, is_refusal
 from hubbub.config.cluster import Cluster
 from hubbub.errors import SettingError
 
@@ -60,3 +61,33 @@ def test_the_file_that_is_missing_is_named(tmp_path: Path) -> None:
         context_of(Cluster(url=("tls://a",), name="a", ca=missing))
     with pytest.raises(SettingError, match="cluster.certificate '.*missing.pem'"):
         context_of(Cluster(url=("tls://a",), name="a", certificate=missing))
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 503 Service Unavailable\r\n\r\n"])
+async def test_who_ends_before_a_word_of_nats_refuses_nobody(said: bytes) -> None:
+    """A server that was just killed, or what stands before one and finds it away: it is tried
+    again soon.
+    """
+    client_of_nats = pytest.importorskip("nats.aio.client").Client
+
+    async def ends(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        writer.close()
+
+    complaints: list[Exception] = []
+
+    async def complain(error: Exception) -> None:
+        complaints.append(error)
+
+    server = await asyncio.start_server(ends, "127.0.0.1", 0)
+    settings = Cluster(url=(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}",), name="a")
+    client = client_of_nats()
+    entering = asyncio.create_task(enter(client, settings, "a", error_cb=complain))
+    async with server, asyncio.timeout(30):
+        while len(complaints) < 2:
+            assert not entering.done()
+            await asyncio.sleep(0.01)
+        entering.cancel()
+        await asyncio.wait([entering])
+        await close(client)
+    assert not any(map(is_refusal, complaints)), complaints

@@ -41,6 +41,7 @@ RETRY_SECONDS: Final = 0.25  # a server of several that died is left for another
 
 A_URL: Final = "nats://HOST:PORT, or tls://, ws:// or wss:// so, one server in each"
 HOST: Final = re.compile(r"[^\s,;/?#@\\\"'<>]+")  # that may be a machine's name, or an address
+SILENT: Final = "expecting INFO message"  # how nats-py ends what it says of who is no server
 CREDENTIALS: Final = ("NATS USER JWT", "USER NKEY SEED")  # the parts of such a file
 
 Complain = Callable[[Exception], Awaitable[None]]
@@ -257,6 +258,8 @@ def is_refusal(error: Exception) -> bool:
     from nats import errors
 
     if isinstance(error, errors.StaleConnectionError | TimeoutError):  # it is lost, or silent
+        return False
+    if str(error).endswith(SILENT):  # a server that goes, or what is before one that is not there
         return False
     unread = isinstance(error, OSError) and error.filename is not None
     return unread or isinstance(error, errors.Error | ssl.SSLError)
