@@ -28,7 +28,6 @@ PATIENCE = 90.0
 IDLE = 8.0  # without a message: all there was has come
 WHY_NOT = namespaces.missing() or ("" if program() else "no nats-server of this age")
 pytestmark = [
-    pytest.mark.soak,
     pytest.mark.interop,
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
@@ -135,6 +134,7 @@ def whole(got: Counter[bytes], writers: list[Writer]) -> None:
     assert got.most_common(1)[0][1] == 1, got.most_common(5)
 
 
+@pytest.mark.slow
 async def test_a_machine_that_is_cut_off_promises_nothing_and_has_one_heir(
     machines: Machines, hubs: dict[str, Apart]
 ) -> None:
@@ -184,6 +184,7 @@ async def rounds(machines: Machines, hubs: dict[str, Apart], count: int, seed: i
     whole(await read(hubs[chance.choice(namespaces.NAMES)]), writers)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [3, 4, 5])
 async def test_cables_are_pulled_from_machines_with_copies(

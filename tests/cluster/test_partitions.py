@@ -25,7 +25,6 @@ from tests.process import RunningHub
 PATIENCE = 60.0
 WHY_NOT = namespaces.missing()
 pytestmark = [
-    pytest.mark.soak,
     pytest.mark.interop,
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
 ]
@@ -94,6 +93,7 @@ async def keeps(hub: RunningHub, topic: str, payload: bytes) -> None:
             (found,) = await heard(messages, 1)
 
 
+@pytest.mark.slow
 async def test_each_side_goes_on_and_both_agree_afterwards(
     machines: Machines, hubs: dict[str, Apart], stack: AsyncExitStack
 ) -> None:
@@ -147,6 +147,7 @@ async def test_each_side_goes_on_and_both_agree_afterwards(
         await heard(aiter(twin.messages()), 1)
 
 
+@pytest.mark.soak
 async def test_each_alone(machines: Machines, hubs: dict[str, Apart]) -> None:
     """All three are cut off from one another, and meet again."""
     for name in "ab":
@@ -204,10 +205,12 @@ async def rounds(machines: Machines, hubs: dict[str, Apart], count: int, seed: i
         assert count > 10 and got[topic] == list(range(count)), (topic, count, got[topic][-5:])
 
 
+@pytest.mark.soak
 async def test_cables_are_pulled(machines: Machines, hubs: dict[str, Apart]) -> None:
     await rounds(machines, hubs, 4, seed=1)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_cables_are_pulled_a_hundred_times(
     machines: Machines, hubs: dict[str, Apart]
