@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import re
 import shutil
@@ -200,44 +199,6 @@ class Client:
                 found += [one.payload for one in got.messages]
                 after = got.next
             return found
-
-
-PROTOCOLS = ("mqtt", "smq", "switch")
-CROSSINGS = [
-    (one, other, qos)
-    for one, other in itertools.product(PROTOCOLS, repeat=2)
-    for qos in (0, 1, 2)
-    if not (one == "smq" and qos)  # it has none
-]
-
-
-async def test_every_protocol_reaches_every_other_at_another_node(
-    nodes: Nodes, stack: AsyncExitStack
-) -> None:
-    """The matrix, in the order of each publisher, with what each QoS promises."""
-    a, b = await nodes.pair()
-    readers = {name: Client(b, name, f"reader-{name}") for name in PROTOCOLS}
-    for name, reader in readers.items():
-        await stack.enter_async_context(reader)
-        for qos in range(3):
-            await reader.subscribe(f"to/{name}/{qos}", qos)
-    await nodes.filters(a, "b", 9)
-    expected: dict[str, set[bytes]] = {name: set() for name in PROTOCOLS}
-    for one in PROTOCOLS:
-        async with Client(a, one, f"writer-{one}") as writer:
-            for _, other, qos in (each for each in CROSSINGS if each[0] == one):
-                for n in range(20):
-                    payload = f"{one} {qos} {n}".encode()
-                    await writer.publish(f"to/{other}/{qos}", payload, qos)
-                    expected[other].add(payload)
-    for name, reader in readers.items():
-        got = await reader.read(len(expected[name]))
-        assert set(got) == expected[name]
-        series: dict[bytes, list[int]] = {}
-        for payload in got:
-            sender, _, number = payload.rpartition(b" ")
-            series.setdefault(sender, []).append(int(number))
-        assert all(numbers == list(range(20)) for numbers in series.values()), name
 
 
 async def test_calls_by_topic_cross(nodes: Nodes, stack: AsyncExitStack) -> None:
