@@ -6,7 +6,7 @@ import pytest
 
 from hubbub.cluster import estates, keeping
 from hubbub.core.message import Message
-from tests.cluster.test_keeping import Keepers
+from tests.cluster.test_keeping import KEEP, Keepers
 from tests.cluster.test_passing import Passers
 from tests.cluster.world import Reader
 
@@ -92,3 +92,29 @@ def test_a_group_asks_who_has_room() -> None:
     world.cut.clear()
     world.wait(5)
     assert sorted(world.waiting("b", "at-b") + world.waiting("c", "at-c")) == sorted(said)
+
+
+def test_a_queue_whose_home_is_away_for_too_long_begins_anew_and_goes_behind_the_older() -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "worker", "$queue/jobs")
+    writer = world.client("a", "writer")
+    world.say(writer, "$queue/jobs", b"1")
+    world.carry()
+    world.apart()
+    world.say(writer, "$queue/jobs", b"let go")
+    world.clock.seconds += KEEP
+    a, b = (world.members[name] for name in "ab")
+    a.wake(world.clock.now())
+    assert "jobs" not in a.broker.state.queues and "b" not in a.estates
+    world.say(writer, "$queue/jobs", b"2")
+    assert len(a.broker.state.queues["jobs"].messages) == 1, "it is at home here"
+    world.cut.clear()
+    world.meet()
+    world.wait(5)
+    assert "jobs" not in a.broker.state.queues
+    found = [b.broker.log.read(seq) for seq in b.broker.state.queues["jobs"].messages.values()]
+    assert [one.payload for one in found if one is not None] == [b"1", b"2"]
+    world.say(writer, "$queue/jobs", b"3")
+    world.wait(1)
+    assert len(b.broker.state.queues["jobs"].messages) == 3
