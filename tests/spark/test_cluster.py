@@ -6,6 +6,7 @@ driver, then an executor, is killed in the midst of a stream from topics to topi
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,9 @@ from pyarrow.parquet import read_table
 from hubbub.journal.table import Table
 from hubbub.pipeline.layout import Layout
 from hubbub.spark.hub import Hub
+from tests.nursery import Nursery
 from tests.pipeline.test_run import rows_of
-from tests.process import RunningHub
+from tests.process import Forked, RunningHub
 from tests.spark.cluster import HOME, PATIENCE, PYTHONPATH, Cluster, environment, wait
 from tests.spark.test_remote import ACCESS
 from tests.spark.test_sink import published
@@ -34,6 +37,8 @@ from tests.spark.test_sink import published
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop]
 
 MESSAGES = 1000
+IMPORTED = ("typer._adapters", "hubbub.cli.pipeline", "hubbub.pipeline.run")
+CONNECTS = ("pyspark.sql.connect.session",)  # where there is gRPC
 
 DRIVER = """
 import sys
@@ -276,14 +281,15 @@ def follow_then_end(hub: RunningHub, *where: str) -> None:
     each_once(hub, 2 * MESSAGES)
 
 
-def pipeline(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "hubbub", "pipeline", *arguments],
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@functools.cache
+def nursery() -> Nursery:
+    """Commands of the pipeline are forked: what each imports took more than many have to do."""
+    return Nursery({}, (*IMPORTED, *(CONNECTS if find_spec("grpc") else ())))
+
+
+def pipeline(*arguments: str) -> Forked:
+    given = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    return Forked(nursery(), ["hubbub", "pipeline", *arguments], given)
 
 
 def stands_at(hub: RunningHub) -> bool:
