@@ -493,7 +493,7 @@ class Broker(Context):
             return self.no_room != "" or _is_full_elsewhere(route, count, size)
         if self.no_room and (route.must or (qos and _stays(route))):
             return True
-        if qos and _is_full_elsewhere(route, count, size):
+        if qos and route.bounded and _is_full_elsewhere(route, count, size):
             return True
         return retain and not self.retained.has_room(sender, name, size)
 
