@@ -17,6 +17,7 @@ from hubbub.cluster.membership import Membership
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.limits import CLUSTER_FRAME_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Session, Subscription
@@ -54,6 +55,7 @@ class Line:
 
     trouble = ""
     complete = True
+    most = CLUSTER_FRAME_BYTES
     up = True
 
     def __init__(self, name: str) -> None:

@@ -35,7 +35,7 @@ class Busy(World):
         """Node b says so to node a."""
         there = self.members["b"]
         node = there.nodes["a"]
-        for portion in frames.cut(b"".join(map(frames.piece, records))):
+        for portion in frames.cut(b"".join(map(frames.piece, records)), CLUSTER_FRAME_BYTES):
             node.sent += 1
             self.here.hear(frames.frame("b", there.boot, node.life, node.sent, portion))
 

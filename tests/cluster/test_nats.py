@@ -281,6 +281,26 @@ async def test_an_smq_client_answers_at_a_response_topic_of_another_node(
     task.cancel()
 
 
+async def test_a_server_that_takes_less_than_others(
+    start_hub: StartHub, tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    """One message that is more than it takes, and many that are so together."""
+    (tmp_path / "nats.conf").write_text("max_payload: 16KB\n")
+    server = Server("-c", str(tmp_path / "nats.conf"))
+    stack.callback(server.kill)
+    nodes = Nodes(start_hub, tmp_path, server.url)
+    a, b = await nodes.pair()
+    reader = await stack.enter_async_context(Client(b, "mqtt", "reader"))
+    await reader.subscribe("x", 1)
+    await nodes.filters(a, "b", 1)
+    writer = await stack.enter_async_context(Client(a, "mqtt", "writer"))
+    sent = [bytes(100_000), *(b"%1000d" % number for number in range(100))]
+    async with asyncio.TaskGroup() as all_sent:
+        for payload in sent:
+            all_sent.create_task(writer.publish("x", payload, 1))
+    assert await reader.read(len(sent)) == sent
+
+
 async def test_a_session_at_one_node_fills_from_the_other(
     nodes: Nodes, stack: AsyncExitStack
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from hubbub.cluster.membership import Membership
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.limits import CLUSTER_FRAME_BYTES
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Session, Subscription
 from tests.core.recording import Recording, StillClock
@@ -50,6 +51,7 @@ class Lines:
 
     trouble = ""
     complete = True
+    most = CLUSTER_FRAME_BYTES
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world

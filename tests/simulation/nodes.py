@@ -24,6 +24,7 @@ from hubbub.cluster.copies import FENCE, LOG, STATE, Found, Piece
 from hubbub.cluster.heritage import Adoption
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.stops import Numbered
+from hubbub.core.limits import CLUSTER_FRAME_BYTES
 from hubbub.journal.copied import Copy, Files
 from hubbub.journal.group import Group
 from hubbub.journal.segments import Directory
@@ -42,6 +43,7 @@ class Lines:
 
     trouble = ""
     complete = True
+    most = CLUSTER_FRAME_BYTES
 
     def __init__(self, name: str, others: tuple[str, ...]) -> None:
         self.name = name

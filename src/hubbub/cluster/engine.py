@@ -22,6 +22,10 @@ class Engine(Protocol):
     complete: bool
 
     @property
+    def most(self) -> int:
+        """The bytes of records that one frame may have just now."""
+
+    @property
     def trouble(self) -> str:
         """Why what is sent does not leave, or not all of it, in words."""
 

@@ -544,7 +544,7 @@ def _pieces(data: bytes, at: int) -> Iterator[memoryview]:
         yield view[at - length : at]
 
 
-def cut(pieces: bytes, most: int = CLUSTER_FRAME_BYTES) -> Iterator[bytes]:
+def cut(pieces: bytes, most: int) -> Iterator[bytes]:
     """The same pieces in portions for one frame each; one that is too large goes in parts."""
     begin = at = 0
     while at < len(pieces):

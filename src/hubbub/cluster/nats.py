@@ -30,7 +30,7 @@ from hubbub.cluster.connecting import (
 from hubbub.cluster.engine import Heard
 from hubbub.cluster.refusals import MOST, Denied, Refusal
 from hubbub.config.cluster import Cluster as Settings
-from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.limits import CLUSTER_FRAME_BYTES, KIB, LINK_CHOKED
 from hubbub.errors import SettingError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ FOR_EVER: Final = 10**9  # seconds: that a ping is not answered is said by the c
 SETTLE_SECONDS: Final = 0.5  # in which a node of the same name says that it is there
 FULL_SECONDS: Final = 0.01  # from one look to the next at a socket that takes no more
 QUEUED_BYTES: Final = 4 * LINK_CHOKED  # messages stop at one; what changes here is small
+HEAD_BYTES: Final = KIB  # of a frame, beside its records: more than it has
 RECEIVED_BYTES: Final = 64 * 1024 * 1024  # that wait for the loop; nats-py's own bound drops less
 
 log = logging.getLogger("hubbub.cluster")
@@ -170,6 +171,13 @@ class Nats:
             self.up = False
         elif self.up or why is not None:
             self._down(str(why or "the connection to NATS is lost"))
+
+    @property
+    def most(self) -> int:
+        """A server may be told to take less than the MiB that it takes as it comes."""
+        if self._client is None:
+            return CLUSTER_FRAME_BYTES
+        return min(CLUSTER_FRAME_BYTES, max(self._client.max_payload - HEAD_BYTES, HEAD_BYTES))
 
     @property
     def trouble(self) -> str:

@@ -90,6 +90,7 @@ class Neighbours:
 
     trouble = ""
     complete = True
+    most = CLUSTER_FRAME_BYTES
 
     def __init__(self, directory: Path, number: int, count: int) -> None:
         self.name = node_name(number)

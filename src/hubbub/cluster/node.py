@@ -193,7 +193,7 @@ class Wire:
         self.node = node
 
     def write(self, data: bytes) -> None:
-        self.membership.send(self.node, frames.cut(data))
+        self.membership.send(self.node, frames.cut(data, self.membership.engine.most))
 
     def writelines(self, data: list[bytes]) -> None:
         self.write(b"".join(data))

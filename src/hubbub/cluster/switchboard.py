@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from hubbub.cluster.engine import Heard
+from hubbub.core.limits import CLUSTER_FRAME_BYTES
 from hubbub.errors import SettingError
 
 
@@ -20,6 +21,7 @@ class Seat:
 
     trouble = ""
     complete = True
+    most = CLUSTER_FRAME_BYTES
 
     def __init__(self, board: Switchboard, name: str) -> None:
         self.board = board
