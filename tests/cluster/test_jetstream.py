@@ -307,6 +307,8 @@ def unable(root: Path, how: str) -> Without:
         return Without(root, DEBIAN, "", "-js", "-sd", str(root / "store"))
     if how == "none":
         return Without(root, program(), "")
+    if how == "small":
+        return Without(root, program(), "max_payload: 64KB\n", "-js", "-sd", str(root / "store"))
     user = "{ user: plant, password: right }"
     extra = f"accounts {{ PLANT: {{ users: [ {user} ] }} }}\nno_auth_user: plant\n"
     return Without(root, program(), extra, "-js", "-sd", str(root / "store"))
@@ -317,6 +319,7 @@ def unable(root: Path, how: str) -> Without:
     [
         ("old", r"NATS 2\.\d+\.\d+ is too old for copies: 2.10.23 or later"),
         ("none", "the NATS servers have no JetStream"),
+        ("small", r"the NATS servers take 65,536 bytes \(max_payload\), copies need 525,312"),
         ("not for the account", "the NATS servers have no JetStream for this account"),
     ],
 )

@@ -24,7 +24,7 @@ from hubbub.cluster.copies import FENCE, FOR_GOOD, Found, Piece, heard
 from hubbub.cluster.nats import PING_SECONDS
 from hubbub.cluster.refusals import Denied
 from hubbub.config.cluster import Cluster as Settings
-from hubbub.core.limits import CLUSTER_COPY_HEADS
+from hubbub.core.limits import CLUSTER_COPY_HEADS, CLUSTER_COPY_PIECE, KIB
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HEADER: Final = "Hubbub-Copy"
 AFTER: Final = "Nats-Expected-Last-Sequence"
 OLDEST: Final = (2, 10, 23)  # before it, a killed process could lose what was acknowledged
+MESSAGE_BYTES: Final = CLUSTER_COPY_PIECE + KIB  # that a server must take, with its headers
 ASK_SECONDS: Final = 2.0
 MAKE_SECONDS: Final = 10.0  # a stream with three copies takes half a second; a busy cluster more
 PENDING_BYTES: Final = 16 * 1024 * 1024  # of nats-py: more than is ever in flight
@@ -454,6 +455,9 @@ async def why_not(client: Client) -> str:
     if version < OLDEST:
         said, wanted = (".".join(map(str, one)) for one in (version, OLDEST))
         return f"NATS {said} is too old for copies: {wanted} or later"
+    if client.max_payload < MESSAGE_BYTES:  # it would end the connection each time, for ever
+        said, wanted = f"{client.max_payload:,}", f"{MESSAGE_BYTES:,}"
+        return f"the NATS servers take {said} bytes (max_payload), copies need {wanted}"
     try:
         await ask(client, "INFO", {})
     except NoRespondersError:
