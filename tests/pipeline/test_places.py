@@ -53,6 +53,14 @@ def test_one_writer_in_a_place_of_its_own(
         with pytest.raises(DirectoryError, match=rf"\({who}\) began to write .*: this one ends"):
             write()
     assert not (place / "messages" / "batch_id=7").exists()
+
+    # One of another journal, as of another node, is refused, and the second goes on.
+    other = Writer(tmp_path / "other")
+    other.write(publish(0, "a"))
+    other.close()
+    said = f"are the tables of another journal \\({writer.id}, not {other.id}\\): each has a place"
+    with pytest.raises(DirectoryError, match=said):
+        pipeline.run(spark, tmp_path / "other", threading.Event(), once=True, to=place.as_uri())
     second.advance(progress)
 
     run()

@@ -104,13 +104,22 @@ def ahead(time: str) -> str:
 
 def ends_at(plan: str) -> int:
     """The last row of a batch, by what Spark's checkpoint says of it; 0 if it says nothing."""
-    said = _plan(plan)
-    return max((seq for name, seq in said.items() if name not in ("v", "parts", "lost")), default=0)
+    return max(_seqs(plan).values(), default=0)
+
+
+def journal_of(plan: str) -> str:
+    """The id of the journal whose rows that batch has, by the same; "" if it says nothing."""
+    return next(iter(_seqs(plan)), "")
 
 
 def cut_of(plan: str) -> int:
     """Into how many tasks that batch is cut at most, by the same."""
     return int(_plan(plan).get("parts", 1))
+
+
+def _seqs(plan: str) -> dict[str, int]:
+    said = _plan(plan)
+    return {name: seq for name, seq in said.items() if name not in ("v", "parts", "lost")}
 
 
 def _plan(plan: str) -> dict[str, Any]:

@@ -44,7 +44,16 @@ from hubbub.pipeline import closing
 from hubbub.pipeline.absence import Home
 from hubbub.pipeline.carry import Pieces, Whole, carried, write
 from hubbub.pipeline.handover import finish
-from hubbub.pipeline.layout import FENCED, KEPT, LOCKED, NO_DAY, RISING, Layout, Progress
+from hubbub.pipeline.layout import (
+    FENCED,
+    KEPT,
+    LOCKED,
+    NO_DAY,
+    RISING,
+    Layout,
+    Progress,
+    journal_of,
+)
 from hubbub.pipeline.left_out import take_in
 from hubbub.pipeline.noted import Noted, noted
 from hubbub.pipeline.rules import NO_RULES, Rules
@@ -301,7 +310,7 @@ class Remote:
 
     Written through Spark alone. There is no lock, only a fence: who begins to write puts up a
     number above all others, and who finds one above its own writes no more. Spark Connect has no
-    way to look for it. `tables`: those that this run writes.
+    way to look for it. `tables`: those that this run writes; `journal`: the id of what it reads.
 
     That a table is there is seen by its file without rows, in one of two places: it is written
     again when a day begins, since rules of the storage may remove what is old.
@@ -315,6 +324,7 @@ class Remote:
         url: str,
         tables: tuple[AnyTable, ...] = (),
         rules: Rules = NO_RULES,
+        journal: Callable[[], str] = lambda: "",
     ) -> None:
         self.root = url.rstrip("/")
         self.home = Home(self.root, "name an empty place with --to", False)
@@ -322,12 +332,14 @@ class Remote:
         self.spark = spark
         self._tables = tables
         self._rules = rules
+        self._journal = journal
         self._mine = ""
         self._noted = Noted()  # with the last progress that was read
         self._anew: list[str] = []
 
     def prepare(self, anew: Collection[str] = ()) -> None:
-        stands = self.progress() is not None
+        progress = self.progress()
+        stands = progress is not None
         self._begin(stands)
         if not stands and self._was_whole():
             raise self._lacks("_progress")
@@ -337,7 +349,18 @@ class Remote:
         if refused := [name for name in self._anew if name not in anew]:
             raise self.lacks_tables(refused)
         if not is_remote():
+            if progress is not None:
+                self._need_ours(progress.batch)
             self._fence()
+
+    def _need_ours(self, batch: int) -> None:
+        """Tables of another journal, as of another node: who writes them must not end for us."""
+        theirs, ours = journal_of(self.planned(batch)), self._journal()
+        if theirs and ours and theirs != ours:
+            raise DirectoryError(
+                f"{self.root} are the tables of another journal ({theirs}, not {ours}): each has "
+                "a place of its own, name another one with --to"
+            )
 
     def _was_whole(self) -> bool:
         """Whether a batch with rows was: Spark says so after its progress was written. Asked of

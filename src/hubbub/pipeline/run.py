@@ -169,7 +169,8 @@ def run(
     """
     layout = Layout(data)
     tables = chosen(only, rules)
-    place = _place(spark, layout, to, tables, rules)
+    journal = source.journal(layout.data, strict=not skip_lost)
+    place = _place(spark, layout, to, tables, rules, journal)
     need_local(catalog, rules.sink, bool(to) or is_remote())
     with room(), _reached(place):
         place.prepare(anew)
@@ -186,7 +187,6 @@ def run(
             if not to
             else None
         )
-        journal = source.journal(layout.data, strict=not skip_lost)
         trials = Trials(None if to else layout.trial)
         work = Work(
             place, journal, source.reads(layout.data, not skip_lost), tables, rules, report, notice,
@@ -212,9 +212,16 @@ def run(
 
 
 def _place(
-    spark: SparkSession, layout: Layout, to: str, tables: tuple[AnyTable, ...], rules: Rules
+    spark: SparkSession,
+    layout: Layout,
+    to: str,
+    tables: tuple[AnyTable, ...],
+    rules: Rules,
+    journal: Journal,
 ) -> Place:
-    return Remote(spark, to, tables, rules) if to else Disk(spark, layout, tables, rules)
+    if to:
+        return Remote(spark, to, tables, rules, journal.shelf.identity)
+    return Disk(spark, layout, tables, rules)
 
 
 @contextmanager
@@ -432,10 +439,10 @@ def _far(
     spark = frame.sparkSession
     layout = Layout(query.data)
     tables = chosen(query.only, rules)
-    place = _place(spark, layout, query.to, tables, rules)
+    journal = query.source.journal(layout.data, strict=not query.skip_lost)
+    place = _place(spark, layout, query.to, tables, rules, journal)
     whole = None if query.to else After(NOWHERE, layout, tables, query.keep, _unheard)
     trials, fence = Trials(), Fence(None if query.to else layout.published)
-    journal = query.source.journal(layout.data, strict=not query.skip_lost)
     work = Work(
         place, journal, query.source.reads(layout.data, not query.skip_lost), tables, rules,
         lambda report: None, _unheard, publish, trials, fence, whole or _nothing_more,
