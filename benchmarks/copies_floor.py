@@ -27,6 +27,7 @@ CONFIG: Final = {
 }  # fmt: skip
 FRAME_BYTES: Final = 1100  # that a group of the journal has beside the payloads of its rows
 FAR: Final = "floor.far"
+IDLE_SECONDS: Final = 600.0  # the other columns have their turns first
 
 
 class Nats:
@@ -35,6 +36,7 @@ class Nats:
     def __init__(self, port: int, subject: str) -> None:
         self.inbox = subject.encode()
         self.sock = socket.create_connection(("127.0.0.1", port), 20)
+        self.sock.settimeout(IDLE_SECONDS)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.rest = b""
         self.sock.sendall(CONNECT + b"SUB %b 1\r\n" % self.inbox)
