@@ -35,6 +35,21 @@ def test_a_worker_that_is_forked_has_loaded_already_what_it_needs(module: str) -
 
 
 @pytest.mark.parametrize("module", NEEDED)
+def test_no_worker_looks_for_garbage_in_what_all_have_imported(module: str) -> None:
+    """PySpark's lets each look for some after each task."""
+    code = (
+        "import gc, runpy, sys\n"
+        "from pyspark import daemon\n"
+        "daemon.manager = lambda: print(gc.get_freeze_count())\n"
+        "runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, module, "pyspark.worker"], capture_output=True, text=True
+    )
+    assert int(ran.stdout) > 10_000, ran.stderr
+
+
+@pytest.mark.parametrize("module", NEEDED)
 def test_workers_are_forked_where_that_cannot_be_loaded(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

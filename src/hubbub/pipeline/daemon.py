@@ -17,9 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
-from pyspark import daemon
-
-from hubbub.spark.daemon import silence
+from hubbub.spark.daemon import serve
 
 UNWANTED: Final = "pandas"
 
@@ -39,5 +37,4 @@ if __name__ == "__main__":
     sys.meta_path.insert(0, Without())
     with contextlib.suppress(ImportError):  # a worker says it where it is asked for what lacks
         importlib.import_module("hubbub.pipeline.task")  # once, and not in each that is forked
-    silence(daemon)
-    daemon.manager()
+    serve()
