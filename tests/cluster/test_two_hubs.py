@@ -249,7 +249,7 @@ async def test_a_topic_is_counted_everywhere_if_that_is_wished(pair: Pair) -> No
 
 def test_the_example_of_the_guide() -> None:
     text = (Path(__file__).parents[2] / "docs/guide/cluster.md").read_text("utf-8")
-    code, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)  # the other one is for Spark
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)  # the others are for Spark
     exec(compile(code, "docs/guide/cluster.md", "exec"), {})
 
 
