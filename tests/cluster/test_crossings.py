@@ -7,29 +7,21 @@ servers. What happens inside of one hub is in `tests.test_crossing`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.quorum import Quorum, has_program
+from tests.cluster.test_jetstream import quorum
 from tests.cluster.test_nats import PATIENCE, Client, Nodes, stack
 from tests.process import StartHub
 
-__all__ = ["stack"]
+__all__ = ["quorum", "stack"]
 
 PUBLISHED = [("mqtt", 0), ("mqtt", 1), ("mqtt", 2), ("smq", 0), *(("switch", n) for n in range(3))]
 EACH = 10
 pytestmark = [pytest.mark.interop, has_program]
-
-
-@pytest.fixture
-def quorum(tmp_path: Path) -> Iterator[Quorum]:
-    quorum = Quorum(tmp_path)
-    quorum.wait()
-    yield quorum
-    quorum.end()
 
 
 def in_order(got: list[bytes]) -> None:

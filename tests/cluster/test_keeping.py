@@ -455,12 +455,7 @@ def test_what_is_retained_is_later_than_what_a_crash_took_though_the_clock_went_
 
 def test_after_a_start_what_is_retained_is_later_than_what_it_replaces(world: Keepers) -> None:
     """That came from a node whose clock is ahead, and the journal alone knows its stamp."""
-    world.clock.seconds += 20
-    world.publish(world.client("b", "writer"), "x", b"ahead", retain=True)
-    world.carry()
-    world.clock.seconds -= 20
-    world.wait(1)
-    assert world.retained("a") == {"x": b"ahead"}
+    world.hears_of_one_ahead()
     world.restart("a")
     world.publish(world.client("a", "writer"), "x", b"later", retain=True)
     world.wait(5)

@@ -174,3 +174,12 @@ class World:
         broker = self.members[name].broker
         found = {topic: broker.log.look(seq) for topic, seq in broker.state.retained.items()}
         return {topic: message.payload for topic, message in found.items() if message is not None}
+
+    def hears_of_one_ahead(self) -> None:
+        """All have what node b retained at `x` while its clock was 20 s ahead."""
+        self.clock.seconds += 20
+        self.publish(self.client("b", "writer"), "x", b"ahead", retain=True)
+        self.carry()
+        self.clock.seconds -= 20
+        self.wait(1)
+        assert self.retained("a") == {"x": b"ahead"}

@@ -34,7 +34,7 @@ from hubbub.core.log import LEVELS
 from hubbub.core.message import Message, Run
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import State
-from hubbub.core.topics import CLIENT, SHARE
+from hubbub.core.topics import CLIENT, is_group
 from hubbub.schema import Row, column_of, name_to_wire
 
 if TYPE_CHECKING:
@@ -108,12 +108,6 @@ def by_age(state: State, client: str) -> int:
 
 def taken_row(name: str, number: int) -> Row:
     return Row(0, 0, schema.TAKEN, client=column_of(name), number=number)
-
-
-def is_group(key: tuple[str, bool]) -> bool:
-    """Whether that is a filter of a shared subscription, and no topic that is called so."""
-    name, literal = key
-    return name.startswith(SHARE) and not literal
 
 
 class Estate(Session):
@@ -195,7 +189,7 @@ class Estate(Session):
         what is kept, too: so this goes on until that is on its way. Not in a group, which would
         choose a node that has no member, and which promises no order.
         """
-        if is_group(key) or not self._ebbs(key, wanted=False):
+        if is_group(*key) or not self._ebbs(key, wanted=False):
             self._leave(key)
 
     def _ebbs(self, key: tuple[str, bool], wanted: bool) -> bool:
@@ -214,7 +208,7 @@ class Estate(Session):
         if kept:
             self.keep()
             self.broker.subscribe(subscription)
-        elif is_group(key):
+        elif is_group(*key):
             self.broker.groups.join(subscription)
         else:
             self.broker.filters.add(subscription)
@@ -227,7 +221,7 @@ class Estate(Session):
         if subscription.qos:
             self._behind = True
             self.broker.unsubscribe(self, subscription.filter)
-        elif is_group(key):
+        elif is_group(*key):
             self.broker.groups.leave(subscription)
             self.membership.groups.pop(subscription.filter, None)
         else:
@@ -276,10 +270,9 @@ class Estate(Session):
         self._send()
         if self.ebbing and self._all_left():
             for key, wanted in list(self.ebbing.items()):
+                self._leave(key)
                 if wanted:
-                    self.want(key, False)
-                else:
-                    self.leaves(key)
+                    self._enter(key, kept=False)
             self.broker.age += 1
 
     def _send(self) -> None:
@@ -387,12 +380,14 @@ class Estate(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Nothing that came from a node; and what is retained goes to all nodes another way."""
-        shared = is_group((subscription.filter, subscription.literal))
         if run.sender.far or run.route.control is not None:
             return
         if self.keeping is not None and run.qos and subscription.qos:
             self.pump()  # the broker has put it into the backlog
-        elif not run.retain and not self.generation or shared:
+        elif (
+            not run.retain and not self.generation
+            or is_group(subscription.filter, subscription.literal)
+        ):  # fmt: skip
             self._give(run, subscription)
 
     def _give(self, run: Run, subscription: Subscription) -> None:

@@ -53,7 +53,7 @@ from hubbub.core.log import LEVELS
 from hubbub.core.message import Run
 from hubbub.core.observing import near
 from hubbub.core.session import FOR_EVER, Session, SessionState, Subscription
-from hubbub.core.topics import CLIENT, SHARE, has_wildcard
+from hubbub.core.topics import CLIENT, SHARE, has_wildcard, is_group
 from hubbub.core.topics import OWN as ITS_OWN
 from hubbub.schema import name_from_wire, name_to_wire
 
@@ -211,7 +211,7 @@ class Membership(Hooks):
         Messages are kept for those of who lasts, whatever the QoS of others is.
         """
         name, session = subscription.filter, subscription.session
-        shared = name.startswith(SHARE) and not subscription.literal
+        shared = is_group(name, subscription.literal)
         if session.far or session.once or (name.startswith((*ITS_OWN, *STAYS)) and not shared):
             return
         # A name without wildcards is the same wish, whoever has it.

@@ -63,9 +63,9 @@ from hubbub.core.topics import (
     CLIENT,
     DELAYED,
     QUEUE,
-    SHARE,
     delayed_topic,
     is_bridge_state,
+    is_group,
     is_system,
 )
 from hubbub.schema import Row, column_of
@@ -290,7 +290,7 @@ class Broker(Context):
         elif name.startswith(QUEUE) or old.literal != new.literal:
             self._leave(old)
             self.enter(new)
-        elif name.startswith(SHARE) and not new.literal:
+        elif is_group(name, new.literal):
             self.enter(new)
             self._leave(old)
         else:
@@ -328,7 +328,7 @@ class Broker(Context):
         name = subscription.filter
         if name.startswith(QUEUE):
             self.queues.consume(name[len(QUEUE) :], subscription)
-        elif name.startswith(SHARE) and not subscription.literal:
+        elif is_group(name, subscription.literal):
             self.groups.join(subscription)
             self.age += 1
         else:
@@ -337,7 +337,7 @@ class Broker(Context):
 
     def _leave(self, subscription: Subscription) -> None:
         name = subscription.filter
-        if name.startswith(SHARE) and not subscription.literal:
+        if is_group(name, subscription.literal):
             self.groups.leave(subscription)
             return
         if not name.startswith(QUEUE):
@@ -645,8 +645,7 @@ class Broker(Context):
 
 def _is_full_elsewhere(route: Route, count: int, size: int) -> bool:
     """Whether as much is kept for another node as may be."""
-    kept = (one.session for one in route.subscriptions if one.qos and one.session.crosses())
-    return any(not session.has_room(count, size) for session in kept)
+    return any(not session.has_room(count, size) for session in route.elsewhere())
 
 
 def _stays(route: Route) -> bool:

@@ -34,6 +34,7 @@ from hubbub.core.topics import (
     SHARE,
     has_wildcard,
     is_filter,
+    is_group,
     is_name,
     shared_filter,
 )
@@ -218,7 +219,7 @@ def catch_up(broker: Broker, subscription: Subscription, past: Past | None = Non
         return
     if name.startswith(QUEUE):
         broker.queues.begin(name[len(QUEUE) :])
-    elif subscription.literal or not name.startswith(SHARE):
+    elif not is_group(name, subscription.literal):
         broker.offer_retained(subscription)
 
 

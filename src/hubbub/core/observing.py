@@ -17,7 +17,14 @@ from hubbub.core.context import Context
 from hubbub.core.quotas import SUBSCRIBED, size_of
 from hubbub.core.session import Session
 from hubbub.core.share import Group
-from hubbub.core.topics import CLIENT, SHARE, client_number, has_wildcard, matches, shared_filter
+from hubbub.core.topics import (
+    CLIENT,
+    client_number,
+    has_wildcard,
+    is_group,
+    matches,
+    shared_filter,
+)
 
 AT_ONCE: Final = 1_000  # names held against filters, or observers told, before that goes in pieces
 COUNTED: Final = 10  # subscriptions that are counted in the time of one of these
@@ -140,7 +147,7 @@ class Observers:
         """The subscriptions of this filter changed: tell who observes a name it matches."""
         if not self.names:
             return
-        if topic_filter.startswith(SHARE) and not literal:
+        if is_group(topic_filter, literal):
             topic_filter = shared_filter(topic_filter)
         if literal or not has_wildcard(topic_filter):
             if topic_filter in self.names:

@@ -66,6 +66,10 @@ class Route:
         """Whether something becomes of what is published here."""
         return self.allowed or self.delay > 0 or self.control is not None
 
+    def elsewhere(self) -> list[Session]:
+        """Who gets it and may have it kept for another node."""
+        return [one.session for one in self.subscriptions if one.qos and one.session.crosses()]
+
     def succeed(self, old: Route) -> None:
         """Take over what the log already says of the audience, if it is still the same."""
         if self.audience == old.audience:

@@ -200,8 +200,7 @@ class Routing:
         waits = route.must or route.shared or route.audience != []
         if len(route.audience) == 1 and not (route.record or route.must or route.shared):
             route.way = next((one.session for one in route.subscriptions if _lasts(one)), None)
-        crosses = any(one.qos and one.session.crosses() for one in route.subscriptions)
-        route.bounded = waits and (crosses or broker.no_room != "")
+        route.bounded = waits and (broker.no_room != "" or route.elsewhere() != [])
 
     def _add_audience(self, route: Route, subscription: Subscription) -> None:
         session = subscription.session

@@ -99,6 +99,11 @@ def shared_filter(topic_filter: str) -> str:
     return inner if group and not has_wildcard(group) else ""
 
 
+def is_group(topic_filter: str, literal: bool) -> bool:
+    """Whether that is a shared subscription's, and no topic that is called so."""
+    return topic_filter.startswith(SHARE) and not literal
+
+
 def has_wildcard(topic_filter: str) -> bool:
     return "+" in topic_filter or "#" in topic_filter
 
