@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hubbub.cluster import estates, keeping
+from hubbub.cluster import keeping
+from hubbub.core import quotas
 from hubbub.core.message import Message
 from tests.cluster.test_keeping import KEEP, Keepers
 from tests.cluster.test_passing import Passers
@@ -15,8 +16,15 @@ MOST = 10
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (estates, keeping):
-        monkeypatch.setattr(module, "CLUSTER_KEPT", MOST)
+    monkeypatch.setattr(keeping, "CLUSTER_KEPT", MOST)
+    monkeypatch.setitem(quotas.POOLS, quotas.KEPT, MOST)
+
+
+def nobody(world: Keepers) -> Reader:
+    """A client whose share is not asked."""
+    found = world.client("a", "writer")
+    found.address = ""
+    return found
 
 
 def taken(writer: Reader, topic: str, numbers: range, qos: int = 1) -> list[bytes]:
@@ -35,7 +43,7 @@ def test_who_publishes_for_a_node_that_is_away_is_refused_and_told(kind: type[Ke
     world = kind(names=("a", "b"))
     world.meet()
     world.lasting("b", "device", "x", "y")
-    writer = world.client("a", "writer")
+    writer = nobody(world)
     world.apart()
     said = taken(writer, "x", range(MOST + 5))
     assert len(said) == MOST
@@ -54,7 +62,7 @@ def test_what_cannot_be_refused_takes_nothing_with_it() -> None:
     world.meet()
     world.lasting("b", "device", "x")
     world.lasting("b", "member", "$share/g/x")
-    writer = world.client("a", "writer")
+    writer = nobody(world)
     world.apart()
     said = taken(writer, "x", range(2 * MOST))
     for _ in range(3):
@@ -69,7 +77,7 @@ def test_a_queue_whose_home_is_away_is_full_then() -> None:
     world = Keepers(names=("a", "b"))
     world.meet()
     world.lasting("b", "worker", "$queue/jobs")
-    writer = world.client("a", "writer")
+    writer = nobody(world)
     world.apart()
     said = taken(writer, "$queue/jobs", range(MOST + 5))
     assert len(said) == MOST
@@ -79,12 +87,53 @@ def test_a_queue_whose_home_is_away_is_full_then() -> None:
     assert len(world.members["b"].broker.state.queues["jobs"].messages) == MOST
 
 
+@pytest.mark.parametrize("kind", [Keepers, Passers])
+def test_one_user_does_not_fill_it_for_all(kind: type[Keepers]) -> None:
+    world = kind(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x", "y")
+    world.lasting("b", "worker", "$queue/jobs")
+    world.lasting("b", "member", "$share/g/z")
+    ann, again, bob = (world.client("a", name) for name in ("ann", "again", "bob"))
+    ann.user = again.user = "ann"
+    bob.address = "192.0.2.7"
+    broker = ann.broker
+    world.apart()
+    fifth = MOST // 5
+    said = taken(ann, "x", range(MOST))
+    assert len(said) == fifth
+    for name in ("y", "$queue/jobs", "z"):
+        assert not taken(again, name, range(1)), "nor by another client, or for another there"
+    assert broker.metrics.refused[quotas.KEPT] == MOST - fifth + 3
+    assert taken(ann, "x", range(1), qos=0), "which is not kept"
+    said += taken(bob, "x", range(MOST))
+    assert len(said) == 2 * fifth, "who comes from another address has as much"
+    assert not broker.metrics.dropped.get("backlog full")
+    world.say(ann, "x", b"will")
+    assert broker.metrics.dropped["backlog full"] == 1, "it cannot be refused"
+    world.cut.clear()
+    world.wait(5)
+    assert world.waiting("b", "device") == said
+    assert len(taken(ann, "$queue/jobs", range(fifth))) == fifth, "there is room again"
+
+
+def test_who_is_refused_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x")
+    ann = world.client("a", "ann")
+    ann.user = "ann"
+    world.apart()
+    taken(ann, "x", range(MOST))
+    assert "user 'ann' has 2 messages for a node, and 2 of 10 are the most" in caplog.text
+
+
 def test_a_group_asks_who_has_room() -> None:
     world = Keepers(names=("a", "b", "c"))
     world.meet()
     for name in "bc":
         world.lasting(name, f"at-{name}", "$share/g/x")
-    writer = world.client("a", "writer")
+    writer = nobody(world)
     world.cut.update("a")
     world.wait(10)
     said = taken(writer, "x", range(3 * MOST))
@@ -98,7 +147,7 @@ def test_a_queue_whose_home_is_away_for_too_long_begins_anew_and_goes_behind_the
     world = Keepers(names=("a", "b"))
     world.meet()
     world.lasting("b", "worker", "$queue/jobs")
-    writer = world.client("a", "writer")
+    writer = nobody(world)
     world.say(writer, "$queue/jobs", b"1")
     world.carry()
     world.apart()

@@ -236,7 +236,7 @@ BOUNDS: Final = (
     Bound("cluster_lent", CLIENT, "the rest waits at the queue's home"),
     Bound("cluster_look", SELF, "the rest at the next look"),
     Bound("cluster_piece", CLIENT, "the rest comes in the next turn"),
-    Bound("cluster_kept", CLIENT, "publishers are refused"),
+    Bound("cluster_kept", CLIENT, "publishers are refused; of one user a fifth"),
     Bound("cluster_feed", SELF, "the rest comes later"),
     Bound("cluster_anew", ALL, "the oldest are forgotten"),
     Bound("cluster_left", ALL, "the oldest are forgotten"),

@@ -28,10 +28,10 @@ from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.keeping import PROTOCOL, Keeping, estate_and_origin, kept_row, waits_in
 from hubbub.cluster.passing import Passing
-from hubbub.core.limits import CLUSTER_KEPT
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS
 from hubbub.core.message import Message, Run
+from hubbub.core.quotas import KEPT
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import State
 from hubbub.core.topics import CLIENT, is_group
@@ -51,6 +51,7 @@ TOOK: Final = "$took/"  # before ESTATE/ORIGIN: how far it has what was kept for
 OF: Final = "$of/"  # before ESTATE/PROTOCOL/CLIENT: that session, or queue, is of it: 1
 ALSO: Final = 2  # or is not, and has what was in a queue of its name that was
 
+ANY_SIZE: Final = 1 << 62
 ANY_ROW: Final = 1  # one that is safe: what waits for it waits for what is before it in the link
 
 Key = tuple[str, str]
@@ -342,9 +343,23 @@ class Estate(Session):
         """Whether its holder has all that was kept for it when that came."""
         return all(one.settled() for one in self.keepings())
 
-    def has_room(self, count: int, size: int) -> bool:
+    def lacks_room(self, sender: Session, count: int, size: int) -> str:
         """The disk bounds their bytes."""
-        return self.unacknowledged() + count <= CLUSTER_KEPT
+        return self._why_not(sender, self.unacknowledged(), count)
+
+    def _why_not(self, sender: Session, there: int, count: int) -> str:
+        have = self.keeping.tally.of(sender) if self.keeping is not None else 0
+        return self.broker.quotas.why_not(KEPT, sender, there, count, have)
+
+    def excess(self, run: Run) -> int:
+        """Who can be told was refused before."""
+        keeping = self.keeping
+        assert keeping is not None
+        excess = min(keeping.backlog.excess(keeping.state.most, ANY_SIZE), run.count)
+        if not excess and self._why_not(run.sender, 0, run.count):
+            excess = run.count
+        keeping.tally.add(run.sender, run.count - excess, keeping.backlog.next - excess)
+        return excess
 
     def unacknowledged(self) -> int:
         passed = self.passing.count if self.passing is not None else 0
@@ -412,17 +427,25 @@ class Estate(Session):
 
     def keep_for(self, run: Run, qos: int, group: str) -> None:
         """A row of its own: the same message may wait here for others of that estate, too."""
-        self.keep_copy(run.messages()[0], qos, group)
+        self.keep_copy(run.messages()[0], qos, group, run.sender)
 
-    def keep_copy(self, message: Message, qos: int, group: str) -> None:
+    def keep_copy(
+        self, message: Message, qos: int, group: str, sender: Session | None = None
+    ) -> None:
         self.keep()
         self.take_back()
         again = message.copied()
         again.retain = False
         run = self.membership.crossing.read_back(again)
         seq = self.broker.log.append_run(run, 0)
-        self.broker.change(kept_row(self.client, seq, qos, group))
+        self.note(sender or self.broker.itself, seq, qos, group)
         self.pump()
+
+    def note(self, sender: Session, seq: int, qos: int, group: str) -> None:
+        """A message that has a row waits for it, too."""
+        self.broker.change(kept_row(self.client, seq, qos, group))
+        if self.keeping is not None:
+            self.keeping.tally.add(sender, 1, self.keeping.backlog.next)
 
     def changed(self, name: str, count: int) -> None:
         if self.holder is not None:

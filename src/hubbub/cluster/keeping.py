@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from hubbub import schema
 from hubbub.cluster import frames
 from hubbub.cluster.retained import NEVER
+from hubbub.cluster.tally import Tally
 from hubbub.core.broker import Broker
 from hubbub.core.limits import (
     CLUSTER_KEPT,
@@ -97,6 +98,7 @@ class Keeping:
             client = kept_by(estate.client, origin)
             self.session = Silent(PROTOCOL, client, broker.open)
         self.previous = NONE
+        self.tally = Tally()
         self._until = 0
         self._goes_on = False
         key = PROTOCOL, self.session.client
@@ -260,6 +262,7 @@ class Keeping:
         seq, name = self.backlog.seq(number), self.backlog.name_of(number)
         row = row_about(self.session, schema.ACK, ref=seq, number=count, properties=name)
         self.broker.change(row)
+        self.tally.settle(self.backlog.first)
 
     def end(self) -> None:
         """Nothing is kept any more, and what was is not this node's to keep."""

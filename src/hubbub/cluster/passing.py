@@ -188,8 +188,10 @@ class Passing:
 
     def _keep(self, all_passed: deque[Passed]) -> None:
         for passed in all_passed:
-            route = self.keeping.route(passed.run.route.name)
-            self.broker.keep_after_all(_anew(passed.run, route))
+            run = passed.run
+            route = self.keeping.route(run.route.name)
+            self.broker.keep_after_all(_anew(run, route))
+            self.keeping.tally.add(run.sender, run.count, self.keeping.backlog.next)
 
     def look(self, now: float) -> None:
         """A few times a second: what is not answered for too long is kept here."""

@@ -16,12 +16,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from hubbub.cluster.keeping import kept_row
 from hubbub.cluster.named import Named
 from hubbub.core.limits import CLUSTER_PIECE
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL
-from hubbub.core.session import Session, Subscription
+from hubbub.core.session import FULL, Session, Subscription
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from hubbub.cluster.estates import Estate
     from hubbub.cluster.membership import Membership
 
-FULL: Final = "backlog full"
 MOVED: Final = "moved to the older queue of its name at another node"
 
 log = logging.getLogger("hubbub.cluster")
@@ -48,15 +46,15 @@ class Outlet(Session):
         estate = self._estate()
         estate.take_back()
         for index in range(run.count):
-            self._keep(estate, run.first + index, max(run.qos, 1))
+            self._keep(estate, run.sender, run.first + index, max(run.qos, 1))
         estate.pump()
 
     def crosses(self) -> bool:
         return True
 
-    def has_room(self, count: int, size: int) -> bool:
+    def lacks_room(self, sender: Session, count: int, size: int) -> str:
         estate = self.membership.estates.get(self.client)
-        return estate is None or estate.has_room(count, size)
+        return "" if estate is None else estate.lacks_room(sender, count, size)
 
     def keep(self, message: Message, name: str) -> None:
         """A message that was in a queue here."""
@@ -69,12 +67,11 @@ class Outlet(Session):
         estate.keep()
         return estate
 
-    def _keep(self, estate: Estate, seq: int, qos: int) -> None:
-        broker = self.membership.broker
-        if not estate.has_room(1, 0):  # who can be told so was refused before
-            broker.metrics.drop(FULL)
+    def _keep(self, estate: Estate, sender: Session, seq: int, qos: int) -> None:
+        if estate.lacks_room(sender, 1, 0):  # who can be told so was refused before
+            self.membership.broker.metrics.drop(FULL)
         else:
-            broker.change(kept_row(estate.client, seq, qos, ""))
+            estate.note(sender, seq, qos, "")
 
 
 class Outlets:

@@ -37,7 +37,7 @@ from hubbub.core.names import free_among
 from hubbub.core.observing import Observers
 from hubbub.core.patience import Patience
 from hubbub.core.queues import Queues
-from hubbub.core.quotas import BEFORE, SESSIONS, SUBSCRIBED, size_of
+from hubbub.core.quotas import BEFORE, KEPT, SESSIONS, SUBSCRIBED, size_of
 from hubbub.core.replies import Replies
 from hubbub.core.retained import Retained
 from hubbub.core.rights import OF_ITS_OWN, RECEIVE, verb_of
@@ -46,6 +46,7 @@ from hubbub.core.routing import Routing
 from hubbub.core.sampled import Sampled
 from hubbub.core.session import (
     FOR_EVER,
+    FULL,
     NO_LEASES,
     NO_ROUTES,
     NO_SHARED,
@@ -490,12 +491,21 @@ class Broker(Context):
             queue = self.state.queue_at(name)
             if queue is not None:
                 return self.queues.room(queue) < count
-            return self.no_room != "" or _is_full_elsewhere(route, count, size)
+            return self.no_room != "" or self._is_full_elsewhere(sender, route, count, size)
         if self.no_room and (route.must or (qos and _stays(route))):
             return True
-        if qos and route.bounded and _is_full_elsewhere(route, count, size):
+        if qos and route.bounded and self._is_full_elsewhere(sender, route, count, size):
             return True
         return retain and not self.retained.has_room(sender, name, size)
+
+    def _is_full_elsewhere(self, sender: Session, route: Route, count: int, size: int) -> bool:
+        """Whether as much waits for another node as may, of all or of one user."""
+        for session in route.elsewhere():
+            why = session.lacks_room(sender, count, size)
+            if why:
+                self.quotas.refuse(KEPT, sender, why)
+                return True
+        return False
 
     def publish(self, run: Run) -> None:
         """The one door. Afterwards `run.first` is its seq, if it was recorded."""
@@ -613,14 +623,14 @@ class Broker(Context):
 
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
         for state, _ in audience:
-            if state.most:  # the disk bounds their bytes
-                excess = min(state.backlog.excess(state.most, 1 << 62), run.count)
+            if state.most:
+                excess = self.sessions[state.protocol, state.client].excess(run)
             else:
                 excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
             if self.no_room and state.keeps(run.payload_size() * run.count):
                 excess = max(excess, run.count)
             if excess:
-                self.metrics.drop("backlog full", excess)
+                self.metrics.drop(FULL, excess)
                 ref = state.backlog.seq(state.backlog.next - excess)
                 row = Row(
                     0, 0, schema.DROP, state.protocol.encode(), column_of(state.client),
@@ -641,11 +651,6 @@ class Broker(Context):
     def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
         return self.ids.subtopic(name, session, wanted)
-
-
-def _is_full_elsewhere(route: Route, count: int, size: int) -> bool:
-    """Whether as much is kept for another node as may be."""
-    return any(not session.has_room(count, size) for session in route.elsewhere())
 
 
 def _stays(route: Route) -> bool:

@@ -10,6 +10,7 @@
     retained bytes        payloads of retained messages       one is to be retained
     open requests         requests with a reply id            one is published, and is to get its id
     sink partitions       those of queries that publish       the first batch of one comes
+    messages for a node   those that wait for each of them    one is published that is to wait
 
 Who is nobody in particular counts as its address, and so does a user whose name nobody checked.
 What the hub does by itself counts for nobody. What was taken is given back when it ends; what is
@@ -26,6 +27,7 @@ from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.gate import owner
 from hubbub.core.limits import (
+    CLUSTER_KEPT,
     DELAYED_MESSAGES,
     LASTING_SESSIONS,
     OPEN_REPLIES,
@@ -41,6 +43,7 @@ from hubbub.core.metrics import Metrics
 from hubbub.core.session import Session
 
 DELAYED: Final = "delayed messages"
+KEPT: Final = "messages for a node"
 NAMED: Final = "queues"
 REQUESTS: Final = "open requests"
 RETAINED: Final = "retained bytes"
@@ -51,8 +54,8 @@ SUBTOPICS: Final = "sub-topic ids"
 TOPICS: Final = "topic ids"
 
 POOLS: Final = {
-    DELAYED: DELAYED_MESSAGES, NAMED: QUEUES, REQUESTS: OPEN_REPLIES, RETAINED: RETAINED_BYTES,
-    SESSIONS: LASTING_SESSIONS, SINKS: SINK_PARTITIONS,
+    DELAYED: DELAYED_MESSAGES, KEPT: CLUSTER_KEPT, NAMED: QUEUES, REQUESTS: OPEN_REPLIES,
+    RETAINED: RETAINED_BYTES, SESSIONS: LASTING_SESSIONS, SINKS: SINK_PARTITIONS,
     SUBSCRIBED: SUBSCRIBED_BYTES, SUBTOPICS: TOPIC_IDS, TOPICS: TOPIC_IDS,
 }  # fmt: skip
 BEFORE: Final = "before the start"  # whose address nobody knows; counts for nobody
@@ -73,24 +76,34 @@ class Quotas:
         self._told: dict[tuple[str, str], float] = {}
 
     def lacks(self, pool: str, session: Session, there: int = -1, more: int = 1) -> str:
-        """Why this client gets no more of a pool, "" if it does.
+        """Why this client gets no more of a pool, "" if it does: that is a refusal.
 
         `there`: how much is taken, where somebody knows better than what users have together.
         """
-        most, who = self.most[pool], payer(session)
-        there = self.total[pool] if there < 0 else there
-        have = self.used[pool].get(who, 0) if who else 0
-        if there + more > most:
-            why = f"there are {there} {pool}, and {most} are the most"
-        elif have + more > max(1, most // SHARE):
-            why = f"{who} has {have} {pool}, and {max(1, most // SHARE)} of {most} are the most"
-        else:
-            return ""
-        self._refuse(pool, session, who, why)
+        why = self.why_not(pool, session, there, more)
+        if why:
+            self.refuse(pool, session, why)
         return why
 
-    def _refuse(self, pool: str, session: Session, who: str, why: str) -> None:
-        refused = self._metrics.refused
+    def why_not(
+        self, pool: str, session: Session, there: int = -1, more: int = 1, have: int = -1
+    ) -> str:
+        """The same for who may find it elsewhere: nothing is refused yet. `have`: how much the
+        user has, of a pool of which there are several.
+        """
+        most, who = self.most[pool], payer(session)
+        there = self.total[pool] if there < 0 else there
+        if have < 0:
+            have = self.used[pool].get(who, 0) if who else 0
+        if there + more > most:
+            return f"there are {there} {pool}, and {most} are the most"
+        if have + more > max(1, most // SHARE):
+            return f"{who} has {have} {pool}, and {max(1, most // SHARE)} of {most} are the most"
+        return ""
+
+    def refuse(self, pool: str, session: Session, why: str) -> None:
+        """Count that this client gets no more of it, and say so once a minute."""
+        who, refused = payer(session), self._metrics.refused
         refused[pool] = refused.get(pool, 0) + 1
         now = self._clock.now()
         if now < self._told.get((pool, who), 0.0):

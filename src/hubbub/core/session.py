@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hubbub.core.queue import Queue
 
 FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does not end by itself
+FULL: Final = "backlog full"  # why a message is dropped, or may not wait
 UNCOUNTED: Final = Traffic()  # of who is not connected here
 SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
 NOTHING: Final[deque[int]] = deque(maxlen=0)  # shared by all backlogs that are empty
@@ -398,9 +399,17 @@ class Session:
         """Whether what it is given may be kept for another node."""
         return self.far
 
-    def has_room(self, count: int, size: int) -> bool:
-        """Whether so many more messages, of so many bytes together, may wait for it."""
-        return True
+    def lacks_room(self, sender: Session, count: int, size: int) -> str:
+        """Why so many more messages of this sender, of so many bytes together, may not wait for it;
+        "" if they may.
+        """
+        return ""
+
+    def excess(self, run: Run) -> int:
+        """Of a node: how many of these messages, which wait for it now, are too many. The others
+        count for who published them.
+        """
+        return 0
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         """Take the run: write it to the link, or leave it in the backlog. Never waits."""

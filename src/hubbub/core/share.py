@@ -103,7 +103,7 @@ class Group(Session):
                 continue
             if session.ready():
                 return member
-            if min(run.qos, member.qos) and self._may_wait(session, run.payload_size()):
+            if min(run.qos, member.qos) and self._may_wait(session, run.sender, run.payload_size()):
                 if second is None or _patience(session) < _patience(second.session):
                     second = member
         return second
@@ -111,21 +111,24 @@ class Group(Session):
     def crosses(self) -> bool:
         return any(member.session.far for member in self.members)
 
-    def has_room(self, count: int, size: int) -> bool:
-        """Whether a member that lasts, if it has some, takes more, or one that is there."""
-        return not self.lasts() or any(
-            member.session.ready() or (member.qos > 0 and self._may_wait(member.session, size))
+    def lacks_room(self, sender: Session, count: int, size: int) -> str:
+        """Whether none is there, and no member that lasts, if it has some, takes more."""
+        found = not self.lasts() or any(
+            member.session.ready()
+            or (member.qos > 0 and self._may_wait(member.session, sender, size))
             for member in self.members
         )
+        return "" if found else f"no member of the group {self.client!r} can take more"
 
     def keeps(self) -> bool:
         """Whether what comes now would stay on the disk for one of its members."""
         return self.lasts() and not any(member.session.ready() for member in self.members)
 
-    def _may_wait(self, session: Session, size: int) -> bool:
+    def _may_wait(self, session: Session, sender: Session, size: int) -> bool:
         if self.broker.no_room:
             return session.number != 0 and session.unacknowledged() < PREFETCH
-        return (session.number != 0 or session.lasting) and session.has_room(1, size)
+        waits = session.number != 0 or session.lasting
+        return waits and not session.lacks_room(sender, 1, size)
 
 
 def _patience(session: Session) -> tuple[bool, int]:

@@ -24,6 +24,7 @@ from hubbub.core.link import Link
 from hubbub.core.message import Encoding, Message, Run
 from hubbub.core.rights import CONSUME, RECEIVE, Rights
 from hubbub.core.session import (
+    FULL,
     NO_REQUESTS,
     PASSING,
     Backlog,
@@ -322,8 +323,8 @@ class MqttSession(Session):
         if not self.lasting:
             if not at_once and not run.first:
                 run.first = self.broker.log.keep(run)
-            if not at_once and not self.has_room(count, count * run.payload_size()):
-                drop(self.broker, self, "backlog full", count)
+            if not at_once and self.lacks_room(run.sender, count, count * run.payload_size()):
+                drop(self.broker, self, FULL, count)
                 return
             backlog.add(run.first, count, qos, False, run.payload_size())
         if at_once and link is not None:
@@ -346,11 +347,10 @@ class MqttSession(Session):
         """Whether more bytes may be in flight; one message may, whatever its size."""
         return self.backlog.bytes_in_flight() < self.broker.inflight_bytes
 
-    def has_room(self, count: int, size: int) -> bool:
-        broker, backlog = self.broker, self.backlog
-        if len(backlog.entries) + count > broker.backlog_messages:
-            return False
-        return not backlog.entries or backlog.bytes + size <= broker.backlog_bytes
+    def lacks_room(self, sender: Session, count: int, size: int) -> str:
+        there, more = len(self.backlog.entries), self.backlog.bytes + size
+        full = there + count > self.broker.backlog_messages
+        return FULL if full or (there and more > self.broker.backlog_bytes) else ""
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         if message.reply_to:
