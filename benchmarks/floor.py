@@ -2,7 +2,8 @@
 
 One `epoll.poll` a turn, one `recv` and one lookup for what a publisher sent, and at the end of the
 turn one `send` for each who gets something, on plain sockets. It speaks just enough of MQTT 3.1.1
-for `load.c` where all messages of a publisher have one topic and one length, and checks nothing.
+for `load.c` where a publisher has one message out, or all have one topic and one length, and checks
+nothing.
 What a hub written in Python costs beyond it is what it does for its users; less cannot be had.
 
 With a FILE it keeps a journal as well, of the least kind: what came in a turn is one append, with
@@ -81,7 +82,7 @@ class Floor:
     def __init__(self, file: File) -> None:
         self.file = file
         self.readers: dict[bytes, list[Peer]] = {}
-        self.every: list[Peer] = []  # who reads a level of +
+        self.every: list[Peer] = []  # who reads a level of + or below #
         self.touched: list[Peer] = []
         self.promised: list[tuple[Peer, bytes]] = []  # what waits for the disk
 
@@ -96,7 +97,7 @@ class Floor:
             peer.topic, step = topic_of(data), step_of(data)
             peer.missing = -len(data) % step
             if data[0] & 2:
-                at = 4 + len(peer.topic)  # packets of less than 128 bytes, which come whole
+                at = body_of(data) + 2 + len(peer.topic)  # each comes whole
                 ids = [data[n : n + 2] for n in range(at, len(data), step)]
                 self.promise(peer, b"".join([b"\x40\x02" + one for one in ids]))
         else:
@@ -121,7 +122,7 @@ class Floor:
             self.send(peer, b"\x20\x02\x00\x00")
         elif kind == 8:
             wanted = data[6 : 6 + (data[4] << 8 | data[5])]
-            many = wanted.endswith(b"+")
+            many = wanted.endswith((b"+", b"#"))
             (self.every if many else self.readers.setdefault(wanted, [])).append(peer)
             self.send(peer, b"\x90\x03" + data[2:4] + data[-1:])
 
@@ -155,8 +156,12 @@ def step_of(data: bytes) -> int:
     return 3 + size if more < 128 else 4 + (size | most << 14)
 
 
+def body_of(data: bytes) -> int:
+    return 2 + (data[1] > 127) + (data[1] > 127 and data[2] > 127)
+
+
 def topic_of(data: bytes) -> bytes:
-    body = 2 + (data[1] > 127) + (data[1] > 127 and data[2] > 127)
+    body = body_of(data)
     return data[body + 2 : body + 2 + (data[body] << 8 | data[body + 1])]
 
 
