@@ -95,9 +95,18 @@ class Program:
             if not self._ends(SAY_SECONDS / 2):
                 said = "".join(self.output().splitlines()[-1:])
                 say(f"Waiting for the {self.name} to end. It says: {said}")
-                if not self._ends(self.patience):
+                if not self._ends_by_and_by():
                     self.process.kill()
                     self.process.wait()
+
+    def _ends_by_and_by(self) -> bool:
+        """Whether it does within its time; says how long that has been."""
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < self.patience:
+            if self._ends(SAY_SECONDS):
+                return True
+            say(f"  … {waited + SAY_SECONDS:.0f} s")
+        return False
 
     def _ends(self, seconds: float) -> bool:
         try:

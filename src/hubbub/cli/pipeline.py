@@ -145,7 +145,11 @@ class _Wanted(NamedTuple):
         if self.archive is None or not writing(self.archive):
             end(spark)
             return
-        print("Writing Spark's classes, from which the next one starts sooner (once) …", flush=True)
+        print(
+            "Writing Spark's classes, from which the next one starts sooner: once, it takes half "
+            "a minute …",
+            flush=True,
+        )
         begin(self.archive)
         keep(self.archive, end(spark, WRITE_SECONDS))
 
