@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,7 +21,7 @@ from hubbub.cli.status import fetch
 from hubbub.errors import HubbubError
 from hubbub.journal.table import Table
 from tests.command import hubbub
-from tests.process import RunningHub, StartHub
+from tests.process import ROOT, RunningHub, StartHub
 
 pytestmark = pytest.mark.interop
 
@@ -47,6 +48,40 @@ def test_it_says_where_it_listens_and_where_the_data_is(hub: RunningHub) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_0(start_hub: StartHub, number: int) -> None:
     assert start_hub("--set", "journal.record=none").stop(number) == 0
+
+
+LAST: Final = """
+import atexit, sys
+from pathlib import Path
+atexit.register(Path("last").touch)
+sys.argv = ["hubbub", "serve", "--listen", "127.0.0.1:0", *sys.argv[1:]]
+from hubbub.__main__ import main
+main()
+"""
+APP: Final = "async def app(scope, receive, send): pass"
+
+
+@pytest.mark.parametrize("options", [(), ("--app", "own:app")])
+def test_it_ends_at_once_unless_an_application_has_something_to_do(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """To let go of a million things takes seconds, for which the next start waits."""
+    (tmp_path / "own.py").write_text(APP)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LAST, *options],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        while "hubbub status" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert (tmp_path / "last").exists() == (options != ())
 
 
 def test_it_starts_again_on_its_own_directory(start_hub: StartHub) -> None:

@@ -79,6 +79,10 @@ def serve(
     read = partial(sources.load, configuration, overrides, os.environ)
     with logs.held() as notes:
         settings = read(starts=True)
-    from hubbub.processes import run  # the hub's libraries, once the options are known to be good
+    # The hub's libraries, once the options are known to be good.
+    from hubbub.processes import leave, run
 
-    raise typer.Exit(run(settings, reload=read, app=app_place, notes=notes))
+    code = run(settings, reload=read, app=app_place, notes=notes)
+    if app_place is None:  # an application may have something to do at the end of the process
+        leave(code)
+    raise typer.Exit(code)
