@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.cluster import tally
 from hubbub.cluster.tally import Tally
+from hubbub.core.rights import Rights
 from hubbub.core.session import Session
 
-USERS = [
-    cast(Session, SimpleNamespace(user=name, address="", payer="")) for name in ("ann", "bob", "")
-]
+
+def of_user(name: str) -> Session:
+    session = Session("p", name, Rights())
+    session.user, session.address = name, ""
+    return session
+
+
+USERS = [of_user(name) for name in ("ann", "bob", "")]
 STEPS = st.lists(st.tuples(st.sampled_from(range(3)), st.integers(0, 9_000), st.integers(0, 9_000)))
 
 
