@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -83,6 +84,7 @@ def serve(
     from hubbub.processes import leave, run
 
     code = run(settings, reload=read, app=app_place, notes=notes)
-    if app_place is None:  # an application may have something to do at the end of the process
+    # An application may have something to do at the end of the process, a profiler has.
+    if app_place is None and sys.getprofile() is None:
         leave(code)
     raise typer.Exit(code)
