@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.message import Message
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.switch import Switch
@@ -115,6 +116,28 @@ def test_a_message_to_a_queue_over_http_is_507_and_says_why() -> None:
     far.say(post("/request/q/r", b"2"))
     heard = far.hear()
     assert b"HTTP/1.1 507" in heard and WHY.encode() in heard
+
+
+def test_a_message_to_a_topic_over_http_is_507_where_it_would_stay() -> None:
+    """It was said to be taken, and what it was for had nothing of it. So is an answer."""
+    hub = Hub()
+    hub.broker.queues.bind(hub.broker.queues.named("b"), "bound")
+    hub.broker.post(Message("$queue/q", b"?", 1, reply_to="bound"))
+    far = hub.dial(Switch(hub.broker), get("/login/a") + get("/persistent/q"))
+    far.hear()
+    hub.broker.keep_room(WHY)
+    doors = ("/publish/bound?qos=1", "/publish/t?retain=1", "/response/reply~0/q/0")
+    for door in doors:
+        far.say(post(door, b"x"))
+        assert b"HTTP/1.1 507" in far.hear()
+    far.say(post("/publish/other?qos=1", b"x"))
+    assert b"HTTP/1.1 200" in far.hear()
+    assert not hub.broker.state.queues["b"].messages
+    hub.broker.keep_room("")
+    for door in doors:
+        far.say(post(door, b"x"))
+        assert b"HTTP/1.1 200" in far.hear()
+    assert len(hub.broker.state.queues["b"].messages) == 2
 
 
 def test_a_group_whose_members_are_away_takes_nothing() -> None:

@@ -91,6 +91,14 @@ def demand_quorum(broker: Broker) -> None:
         raise Refused(503, broker.no_quorum)
 
 
+def demand_room(broker: Broker, session: Session, sender: Session, message: Message) -> None:
+    """What a bound would lose is not taken (507). `sender`: whose route is taken."""
+    route, size = broker.route(sender, message.topic), len(message.payload)
+    retain = message.retain and size > 0
+    if (retain or route.bounded) and broker.is_full(session, route, 1, retain, message.qos, size):
+        raise Refused(507, f"No more is taken for {message.topic[:80]}; send the same again later.")
+
+
 Operation = Callable[[Shared, Visitor, Call, Request], Answer]
 
 
@@ -285,6 +293,7 @@ def _answer_elsewhere(
     if address.startswith(CLIENT) and not broker.reachable(client_number(address)):
         return Answer(codec.NOT_SENT)
     message.topic = address
+    demand_room(broker, session, broker.itself, message)
     route = broker.answer(message, session)
     return Answer(codec.sent(name, 0), level=route.level)
 

@@ -15,6 +15,7 @@ from hubbub.protocols.switch.operations import (
     Shared,
     demand,
     demand_quorum,
+    demand_room,
     enqueue,
     make,
 )
@@ -41,6 +42,7 @@ def publish(shared: Shared, session: Visitor, call: Call, request: Request) -> A
     message = Message(topic, request.body, qos, retain, content_type="" if kind == _FORM else kind)
     if topic.startswith(QUEUE):
         return _publish_to_queue(shared, session, message)
+    demand_room(shared.broker, session, session, message)
     shared.broker.post(message, session)
     return Answer(level=shared.broker.level(topic))
 
