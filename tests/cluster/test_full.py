@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from hubbub.cluster import keeping
 from hubbub.core import quotas
 from hubbub.core.message import Message
+from hubbub.core.queue import PLAIN
 from tests.cluster.test_keeping import KEEP, Keepers
 from tests.cluster.test_passing import Passers
 from tests.cluster.world import Reader
@@ -24,6 +27,12 @@ def nobody(world: Keepers) -> Reader:
     """A client whose share is not asked."""
     found = world.client("a", "writer")
     found.address = ""
+    return found
+
+
+def user(world: Keepers, name: str) -> Reader:
+    found = world.client("a", name)
+    found.user, found.payer = name, ""
     return found
 
 
@@ -115,6 +124,96 @@ def test_one_user_does_not_fill_it_for_all(kind: type[Keepers]) -> None:
     world.wait(5)
     assert world.waiting("b", "device") == said
     assert len(taken(ann, "$queue/jobs", range(fifth))) == fifth, "there is room again"
+
+
+@pytest.mark.parametrize("who", [nobody, lambda world: user(world, "ann")])
+def test_what_was_let_in_as_one_is_kept_as_a_whole(who: Callable[[Keepers], Reader]) -> None:
+    """Of a run for a group one message was asked about, and of two that get it each for itself."""
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x", "y")
+    world.lasting("b", "member", "$share/g/x", "$share/g/z")
+    writer = who(world)
+    broker = writer.broker
+    world.apart()
+    assert broker.is_full(writer, broker.route(writer, "z"), MOST + 1, False, 1)
+    assert quotas.KEPT not in broker.metrics.refused, "nobody is: they are asked about one by one"
+    taken(writer, "y", range(1))
+    taken(writer, "x", range(MOST))
+    taken(writer, "z", range(MOST))
+    assert not broker.metrics.dropped
+    assert world.kept("a", "b") in (MOST, MOST // 5)
+
+
+def test_a_node_that_takes_nothing_is_full_for_groups_and_addresses_too() -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    device = world.lasting("b", "member", "$share/g/x")
+    ann, fifth = user(world, "ann"), MOST // 5
+    other = world.members["b"].broker
+    other.keep_room("its disk is full")
+    assert len(taken(ann, "x", range(MOST))) == fifth
+    assert not taken(ann, f"$client/{device.number}", range(1))
+    assert len(taken(nobody(world), "x", range(2 * MOST))) == MOST - fifth
+    assert not ann.broker.metrics.dropped
+    world.say(ann, "x", b"will")
+    assert world.kept("a", "b") == MOST
+    other.keep_room("")
+    world.wait(5)
+    assert len(world.waiting("b", "member")) == MOST
+
+
+def test_what_did_not_stay_for_want_of_room_is_nobodys() -> None:
+    """It counted, and who had nothing there was refused for ever."""
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x")
+    ann = user(world, "ann")
+    world.apart()
+    ann.broker.keep_room("the disk is full")
+    for _ in range(MOST):
+        world.say(ann, "x", b"will")
+    assert not world.kept("a", "b")
+    ann.broker.keep_room("")
+    assert len(taken(ann, "x", range(MOST))) == MOST // 5
+
+
+def test_what_is_for_later_is_its_publishers_and_waits_for_room() -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x")
+    ann, bob = user(world, "ann"), user(world, "bob")
+    broker, fifth = ann.broker, MOST // 5
+    world.apart()
+    said = taken(ann, "$delayed/1/x", range(2 * MOST))
+    world.clock.seconds += 2
+    broker.delays.wake()
+    assert world.kept("a", "b") == fifth, "the hub says it, but not on its own account"
+    others = taken(bob, "x", range(MOST))
+    assert len(others) == fifth
+    world.cut.clear()
+    for _ in said:
+        world.wait(5)
+        broker.delays.wake()
+    assert sorted(world.waiting("b", "device")) == sorted(said + others), "it was acknowledged"
+    assert not broker.metrics.dropped and not broker.state.delayed
+
+
+def test_dead_letters_are_of_whoever_the_queue_is() -> None:
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "worker", "$queue/dead")
+    ann, bob = user(world, "ann"), user(world, "bob")
+    broker = ann.broker
+    world.apart()
+    queue = broker.queues.named("q", None, ann)
+    broker.queues.configure(queue, PLAIN._replace(dead_letter="dead"))
+    for _ in range(2 * MOST):
+        broker.post(Message("$queue/q", b"", 1, expires=broker.clock.stamp() + 1), ann)
+    world.clock.seconds += 1
+    broker.queues.overdue.wake()
+    assert not queue.messages and world.kept("a", "b") == MOST // 5
+    assert taken(bob, "$queue/dead", range(1))
 
 
 def test_who_is_refused_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -499,11 +499,15 @@ class Broker(Context):
         return retain and not self.retained.has_room(sender, name, size)
 
     def _is_full_elsewhere(self, sender: Session, route: Route, count: int, size: int) -> bool:
-        """Whether as much waits for another node as may, of all or of one user."""
-        for session in route.elsewhere():
-            why = session.lacks_room(sender, count, size)
+        """Whether as much waits for another node as may, of all or of one user. A group may choose
+        the node that gets it anyway, so each has room for all that they get together.
+        """
+        found = route.elsewhere()
+        for session in found:
+            why = session.lacks_room(sender, count * len(found), size)
             if why:
-                self.quotas.refuse(KEPT, sender, why)
+                if count == 1:  # of several it is asked one by one then
+                    self.quotas.refuse(KEPT, sender, why)
                 return True
         return False
 
@@ -623,12 +627,12 @@ class Broker(Context):
 
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
         for state, _ in audience:
-            if state.most:
+            if self.no_room and state.keeps(run.payload_size() * run.count):
+                excess = run.count
+            elif state.most:
                 excess = self.sessions[state.protocol, state.client].excess(run)
             else:
                 excess = state.backlog.excess(self.backlog_messages, self.backlog_bytes)
-            if self.no_room and state.keeps(run.payload_size() * run.count):
-                excess = max(excess, run.count)
             if excess:
                 self.metrics.drop(FULL, excess)
                 ref = state.backlog.seq(state.backlog.next - excess)

@@ -105,6 +105,13 @@ class Context:
                 self.later(partial(self.in_turns, pieces))
                 return
 
+    def on_account_of(self, whose: str) -> Session:
+        """The hub itself, as which it publishes later what counts for somebody (`core.quotas`)."""
+        itself = self.itself
+        found = Silent(itself.protocol, itself.client, itself.rights)
+        found.number, found.traffic, found.payer = itself.number, itself.traffic, whose
+        return found
+
     def client(self, number: int) -> Session | None:
         """Who has this number, here or at another node."""
         return self.clients.get(number) or self.phantoms.get(number)
@@ -202,6 +209,12 @@ class Context:
         return kept
 
     # What the broker decides
+
+    def is_full(
+        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0
+    ) -> bool:
+        """Whether a bound would lose some of `count` more messages there."""
+        raise NotImplementedError
 
     def publish(self, run: Run) -> None:
         """Give a run to all on its route."""

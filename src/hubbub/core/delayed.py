@@ -25,6 +25,7 @@ from hubbub.schema import Row
 
 SECOND: Final = 1_000_000
 AT_ONCE: Final = 1_000  # messages of one `wake`, so that nobody else waits long
+FULL_SECONDS: Final = 10  # until one for which there was no room is due again: each look reads it
 
 
 class Delays:
@@ -75,20 +76,30 @@ class Delays:
             if due[1] not in self.broker.state.delayed:
                 continue  # it was cancelled
             try:
-                self._publish(due[1], now)
+                if not self._publish(due[1], now):
+                    heappush(heap, (now + FULL_SECONDS * SECOND, due[1]))
             except UnreadableError:
                 heappush(heap, due)
                 return
 
-    def _publish(self, seq: int, now: int) -> None:
+    def _publish(self, seq: int, now: int) -> bool:
+        """False: as much of its publisher waits for another node as may. So this one, which was
+        acknowledged, waits here.
+        """
         broker = self.broker
         message = broker.log.read(seq)
         if message is None or 0 < message.expires <= now:
             broker.metrics.drop("gone" if message is None else "expired")
         else:
-            made = _for_now(message)
-            broker.publish(run_of(made, broker.itself, broker.route(broker.itself, made.topic)))
+            made, sender = _for_now(message), broker.itself
+            route = broker.route(sender, made.topic)
+            if route.bounded and route.elsewhere():
+                sender = broker.on_account_of(self._payers.get(seq, ""))
+                if broker.is_full(sender, route, 1, False, made.qos, len(made.payload)):
+                    return False
+            broker.publish(run_of(made, sender, route))
         self._over(seq)
+        return True
 
     def cancel(self, seq: int) -> bool:
         """It will not be published; False if no such message waits."""

@@ -202,8 +202,9 @@ class Overdue:
             message.protocol, message.client, 0, message.subtopic, message.content_type,
             message.reply_to, message.correlation, properties,
         )  # fmt: skip
-        # The queue's own bounds hold. Who set this had the permission; a maker has it still.
+        # The queue's own bounds hold. Who set this had the permission; a maker has it still. Where
+        # it waits for another node it is of whoever the queue is.
         route = self.broker.route(self.broker.itself, copy.topic)
-        run = Run(self.broker.itself, route, copy.qos, 1, SPELLED, b"")
+        run = Run(self.broker.on_account_of(queue.payer), route, copy.qos, 1, SPELLED, b"")
         run.replace([copy])
         self.broker.publish(run)

@@ -181,6 +181,7 @@ class Routing:
         if client is not None and client.direct is not None:
             route.subscriptions = [client.direct]
             self._add_audience(route, client.direct)
+            route.bounded = route.audience != [] and route.elsewhere() != []
 
     def _fill(self, route: Route, sender: Session) -> None:
         """Who subscribed gets it, and what lasts of these is named in the log."""

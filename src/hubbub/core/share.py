@@ -23,6 +23,7 @@ from hubbub import schema
 from hubbub.core.context import Context
 from hubbub.core.limits import PREFETCH
 from hubbub.core.message import SPELLED, Run, run_of
+from hubbub.core.quotas import payer
 from hubbub.core.rights import RECEIVE, Rights
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
@@ -101,9 +102,10 @@ class Group(Session):
                 continue
             if not session.rights.may(RECEIVE, run.route.name):
                 continue
-            if session.ready():
+            qos, sender = min(run.qos, member.qos), run.sender
+            if session.ready() and not (_is_full(session, qos, sender, 1) and payer(sender)):
                 return member
-            if min(run.qos, member.qos) and self._may_wait(session, run.sender, run.payload_size()):
+            if qos and self._may_wait(session, sender, 1, run.payload_size()):
                 if second is None or _patience(session) < _patience(second.session):
                     second = member
         return second
@@ -114,8 +116,8 @@ class Group(Session):
     def lacks_room(self, sender: Session, count: int, size: int) -> str:
         """Whether none is there, and no member that lasts, if it has some, takes more."""
         found = not self.lasts() or any(
-            member.session.ready()
-            or (member.qos > 0 and self._may_wait(member.session, sender, size))
+            (member.session.ready() and not _is_full(member.session, member.qos, sender, count))
+            or (member.qos > 0 and self._may_wait(member.session, sender, count, size))
             for member in self.members
         )
         return "" if found else f"no member of the group {self.client!r} can take more"
@@ -124,11 +126,18 @@ class Group(Session):
         """Whether what comes now would stay on the disk for one of its members."""
         return self.lasts() and not any(member.session.ready() for member in self.members)
 
-    def _may_wait(self, session: Session, sender: Session, size: int) -> bool:
+    def _may_wait(self, session: Session, sender: Session, count: int, size: int) -> bool:
         if self.broker.no_room:
             return session.number != 0 and session.unacknowledged() < PREFETCH
         waits = session.number != 0 or session.lasting
-        return waits and not session.lacks_room(sender, 1, size)
+        return waits and not session.lacks_room(sender, count, size)
+
+
+def _is_full(session: Session, qos: int, sender: Session, count: int) -> bool:
+    """A node that is there, and takes nothing: its disk may be full. What nobody pays for is given
+    again, or passed on, and was acknowledged: that goes there all the same.
+    """
+    return session.far and qos > 0 and session.lacks_room(sender, count, 0) != ""
 
 
 def _patience(session: Session) -> tuple[bool, int]:
