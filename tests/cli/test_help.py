@@ -61,3 +61,12 @@ def test_the_examples_can_be_typed() -> None:
             words = shlex.split(example.rpartition("| ")[2].partition(" > ")[0])
             command, rest = known(words)
             command.make_context(words[1], rest)  # click says if there is no such option
+
+
+def test_h_is_help_where_it_is_not_the_host() -> None:
+    for words in ("", "serve", "journal verify", "switch call"):
+        asked = [CliRunner().invoke(app, [*words.split(), one]) for one in ("--help", "-h")]
+        assert (asked[1].exit_code, asked[1].output) == (0, asked[0].output), words
+    said = CliRunner().invoke(app, ["pub", "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+    assert re.search(r"--host +-h ", said.output)
+    assert not re.search(r"--help +-h", said.output)

@@ -51,6 +51,7 @@ def test_why_a_user_was_refused(tmp_path: Path, start_hub: StartHub) -> None:
     assert "nobody was refused" in hubbub(*asked, "--user", "cy").stdout
     nosy = hubbub("refusals", "--url", url("http", "ann:secret"))
     assert nosy.returncode == 1 and "may not trace" in nosy.stderr
+    assert "in an acl_file, `topic read $SYS/#` would" in nosy.stderr
 
 
 @pytest.mark.interop

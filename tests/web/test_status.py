@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from io import StringIO
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hubbub.cli import app, status
+from hubbub.cli.reach import no_hub
 from tests.command import hubbub
 from tests.process import RunningHub
 
@@ -45,6 +47,18 @@ def test_rates_come_first() -> None:
     for words in ("12/s in, 3/s out", "1.5 kB/s in", "0.20 ms half", "50 %", "66.0 MB"):
         assert words in text
     assert text.index("messages") < text.index("version")
+
+
+def test_yes_and_no_are_words_in_lists_too() -> None:
+    console = Console(file=StringIO(), width=80)
+    console.print(*status.tables({"bridges": [{"name": "old", "up": False}]}))
+    assert re.search(r"old\W+no\b", console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_of_whom_is_not_trusted_it_says_what_every_command_takes() -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "self-signed certificate"
+    assert "in the file that SSL_CERT_FILE names" in str(no_hub("https://hub:8080", error))
 
 
 def test_a_pipeline_is_a_line_that_can_be_read() -> None:

@@ -104,7 +104,10 @@ _SPEAK: Final[dict[str, _Command]] = {
     ),
     "switch": _Command(
         "hubbub.cli.switch", "Call and serve named queues (message-switch).",
-        ("hubbub switch serve upper --program /usr/bin/rev", "hubbub switch call upper --body hi"),
+        (
+            "hubbub switch serve reverse --program /usr/bin/rev",
+            "hubbub switch call reverse --body hi",
+        ),
     ),
     "probe": _Command(
         "hubbub.cli.probe", "Show what an MQTT broker supports, and its limits.",
@@ -216,8 +219,9 @@ def _say_in_words(command: Any) -> None:
 
 
 app = typer.Typer(
-    cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=False, epilog=_shown(_START)
-)
+    cls=_Lazy, no_args_is_help=True, pretty_exceptions_enable=False, epilog=_shown(_START),
+    context_settings={"help_option_names": ["--help", "-h"]},  # -h is the host where it is one
+)  # fmt: skip
 
 
 def _show_version(wanted: bool) -> None:

@@ -42,6 +42,8 @@ WHO: Final = (
     "; who you are is said in HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in "
     "HUBBUB_TOKEN"
 )
+_UNREAD: Final = "may not trace '$SYS/#'"
+_RIGHT: Final = " (in an acl_file, `topic read $SYS/#` would)"
 _NO_PAGES: Final = "there are no web pages here"  # as every listener without them says
 PAGES: Final = (
     ": this listener speaks less than all, as those of a mosquitto.conf do; start the hub with "
@@ -99,7 +101,8 @@ def fetch(
             answer = json.load(response)
     except HTTPError as error:
         why = _reason(error.read(1000))
-        more = WHO if error.code in (401, 403) else PAGES if why == _NO_PAGES else ""
+        more = PAGES if why == _NO_PAGES else _RIGHT if _UNREAD in why else ""
+        more += WHO if error.code in (401, 403) else ""
         raise HubbubError(f"{at} says {error.code}: {why}{more}") from None
     except (URLError, OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", error)
@@ -217,6 +220,8 @@ def _cell(value: Any) -> str:
     """Numbers may be ids, and stay as they are; what a client lost is a count by reason."""
     if isinstance(value, dict):
         value = ", ".join(f"{reason}: {count}" for reason, count in value.items()) or "none"
+    elif isinstance(value, bool):
+        value = _SPOKEN[str(value)]
     return for_stream(str(value), lines=False)
 
 

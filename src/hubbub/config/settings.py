@@ -303,9 +303,9 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     payload_bytes: Annotated[
         CountOrNone,
         _because(
-            "a message with a larger payload is acknowledged and dropped, counted; clients of 5.0 "
-            "are told 0x97, and a will is refused. 0 leaves it to limits.message_bytes, which ends "
-            "the connection"
+            "a message with a larger payload is acknowledged and dropped, counted, and told of as "
+            "what a client may not do (`hubbub refusals`); clients of 5.0 are told 0x97, and a "
+            "will is refused. 0 leaves it to limits.message_bytes, which ends the connection"
         ),
     ] = 0
     refuse_keepalive: Annotated[
@@ -459,7 +459,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _because("addresses that speak everything; 1883 and 8080 are where clients look first"),
     ] = DEFAULT_LISTEN
     data: Annotated[
-        str, _because("the directory of the journal, relative to where the hub is started")
+        Annotated[str, Meta(min_length=1)],
+        _because("the directory of the journal, relative to where the hub is started"),
     ] = DEFAULT_DATA
     processes: Annotated[
         Annotated[int, Meta(ge=1, le=64)],

@@ -191,11 +191,13 @@ def _parse(kind: Any, text: str) -> Any:
     if kind is str or _is_choice(kind):
         return text.strip("\"'")
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except ValueError:
-        if typing.get_origin(kind) is tuple:
-            return [item.strip() for item in text.split(",") if item.strip()]
-        return text  # the conversion then says what it should have been
+        value = text  # the conversion then says what it should have been
+    if typing.get_origin(kind) is tuple and not isinstance(value, list):
+        text = value if isinstance(value, str) else text  # a number may be a word: listen=1883
+        return [item.strip() for item in text.split(",") if item.strip()]
+    return value
 
 
 def refuse_open_doors(settings: Settings) -> None:
@@ -299,8 +301,8 @@ def _values(leaf: _Leaf) -> tuple[str, ...]:
 _HEAD = """\
 # Every setting of Hubbub: why it is there and its default, commented out.
 # Use a copy with `hubbub serve --config FILE`, or `--set key=value` for one setting, or the
-# environment: HUBBUB_JOURNAL__RECORD=none is journal.record. The later of these three wins over
-# the file, `--set` over all.
+# environment: HUBBUB_JOURNAL__RECORD=none is journal.record. The environment wins over the file,
+# `--set` over both.
 # This text is what `hubbub config` prints.
 """
 

@@ -143,9 +143,11 @@ class Audit:
         stranger = owner("", one.address)  # any user name can be said
         self._tell(self._logins, stranger, one, LOGIN, "", {"reason": words_of(reason)}, text)
 
-    def refused(self, session: Session, verb: str, name: str) -> str:
-        """Somebody may not do that with a name: why, in words for its own ears."""
-        one, rule = who(session), session.rights.decided_by(verb, name)
+    def refused(self, session: Session, verb: str, name: str, rule: str = "") -> str:
+        """Somebody may not do that with a name: why, in words for its own ears. Without a `rule`
+        its rights decided.
+        """
+        one, rule = who(session), rule or session.rights.decided_by(verb, name)
         text = refusal(one.user, one.client, verb, name, rule)
         self.refusals.keep(one.user, one.client, text)
         shown = session.opening.credentials if session.opening is not None else None

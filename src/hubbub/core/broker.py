@@ -439,9 +439,9 @@ class Broker(Context):
         queue = self.state.queue_at(name)
         return queue is not None and queue.maker is session
 
-    def refuse(self, session: Session, verb: str, name: str) -> str:
+    def refuse(self, session: Session, verb: str, name: str, rule: str = "") -> str:
         """Say in the log that a client may not do this; returns the reason for its own ears."""
-        return self.audit.refused(session, verb, name)
+        return self.audit.refused(session, verb, name, rule)
 
     def may_publish(self, session: Session, name: str) -> bool:
         """Whether what it publishes there is taken: into a queue, to a topic, now or later."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -155,13 +156,25 @@ def test_a_version_that_is_not_spoken_there(refusal: bytes) -> None:
     assert levels == [5, 0x84, 4, 5]
 
 
-def test_a_refusal_for_another_reason_is_tried_again_as_it_was() -> None:
-    end = End(version="3.1.1")
-    with pytest.raises(ProtocolError, match="code 0x05"):
-        end.say(codec.connack(False, codec.NOT_AUTHORISED))
+@pytest.mark.parametrize(
+    ("version", "refusal", "why"),
+    [
+        ("3.1.1", codec.connack(False, codec.NOT_AUTHORISED), r"not authorised \(0x05\)"),
+        ("5.0", b"\x20\3\0\x86\0", r"bad user name or password \(0x86\)"),
+    ],
+)
+def test_a_refusal_for_another_reason_is_said_and_tried_again_as_it_was(
+    version: str, refusal: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = End(version=version, user="ann")
+    first = end.heard()[8]
+    with pytest.raises(ProtocolError, match=why):
+        end.say(refusal)
+    (said,) = (one for one in caplog.records if one.levelname == "WARNING")
+    assert re.search(rf"^bridge \w+: refused: {why} at x:1, .* shown user 'ann'", said.message)
     end.connection.lost("refused")
     end.dial()
-    assert end.heard()[8] == 0x84
+    assert end.heard()[8] == first
 
 
 @pytest.mark.parametrize("packet", [codec.suback(1, [0]), b"\x82\2\0\1", b"\x30\3\0\1a"])

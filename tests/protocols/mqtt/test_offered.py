@@ -150,6 +150,9 @@ def test_a_large_payload_is_acknowledged_and_dropped(qos: int) -> None:
         assert old.hear() == [f"{answers[qos]} {size}" for size in (51, 50, 200)]
         assert [word.split()[2:] for word in new.hear()] == [["0x97"], [], ["0x97"]]
     assert stage.broker.metrics.dropped["quota exceeded"] == 4
+    told = [one.text for one in stage.broker.audit.refusals.last(None, None)]
+    assert len(told) == 4
+    assert "(client 'old') may not publish 'a': refused by mqtt.payload_bytes = 50 (51" in str(told)
     bad = stage.silent()
     bad.say(codec.connect(b"bad", True, 0, codec.Will(b"w", bytes(51), 0, False)))
     assert bad.hear() == ["CONNACK 5"]

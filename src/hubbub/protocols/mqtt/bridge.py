@@ -389,7 +389,7 @@ class BridgeConnection(Connection):
         if code in (codec.BAD_VERSION, spec.BAD_LEVEL):
             self.bridge.speak_otherwise()
         if code:
-            raise ProtocolError(f"refused with code {code:#04x}")
+            raise ProtocolError(self._refusal(code))
         self.welcome = True
         window = 65_535
         if self.speech.v5:
@@ -408,6 +408,21 @@ class BridgeConnection(Connection):
             "bridge %s: connected to %s with MQTT %s",
             session.client, self.opening.address, self.speech.name,
         )  # fmt: skip
+
+    def _refusal(self, code: int) -> str:
+        """Why the broker does not let the bridge in. A line of the log, but where it only asks for
+        another version.
+        """
+        plain = codec.RETURN_CODES[code] if code < len(codec.RETURN_CODES) else "no reason"
+        reason = spec.REASONS.get(code)
+        why = f"refused: {reason.name if reason is not None else plain} ({code:#04x})"
+        if code not in (codec.BAD_VERSION, spec.BAD_LEVEL):
+            user = self.bridge.settings.user
+            log.warning(
+                "bridge %s: %s at %s, which was shown %s", self.session.client, why,
+                self.opening.address, f"user {user!r}" if user else "no user name",
+            )  # fmt: skip
+        return why
 
     def _take_limits(self, properties: codec.Properties) -> int:
         """What the broker allows; its receive maximum is the window."""

@@ -33,6 +33,7 @@ from hubbub.core.limits import (
 )
 from hubbub.core.link import Link
 from hubbub.core.message import Run
+from hubbub.core.rights import verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import NO_ROUTES, row_about
 from hubbub.core.turns import Stint
@@ -435,7 +436,10 @@ class MqttConnection(Arriving):
             answer = codec.acknowledgement(codec.PUBREC, packet.packet_id)
             session.receive(packet.packet_id, answer)
             return
-        code = spec.QUOTA if 0 < self.protocol.payload_bytes < len(packet.payload) else spec.SUCCESS
+        code, most = spec.SUCCESS, self.protocol.payload_bytes
+        if 0 < most < len(packet.payload):
+            code, rule = spec.QUOTA, f"mqtt.payload_bytes = {most} ({len(packet.payload)} bytes)"
+            self.broker.refuse(session, verb_of(route.name), route.name, rule)
         if properties is not None and not code:
             incoming.check_answer_address(session, properties, route)
             code = incoming.verdict(packet, properties, route)
