@@ -216,6 +216,28 @@ def test_dead_letters_are_of_whoever_the_queue_is() -> None:
     assert taken(bob, "$queue/dead", range(1))
 
 
+def test_an_answer_is_asked_about_where_it_goes() -> None:
+    """It was acknowledged, and so was its request; then it was dropped."""
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x")
+    world.lasting("b", "asker", "$queue/answers")
+    ann = user(world, "ann")
+    broker = ann.broker
+    world.apart()
+    number = broker.replies.id_of(Message("t", b"?", 1, reply_to="$queue/answers", seq=1), ann)
+    taken(ann, "x", range(MOST))
+    assert not taken(ann, f"$client/{number}", range(1)), "it is refused"
+    world.cut.clear()
+    world.wait(5)
+    assert taken(ann, f"$client/{number}", range(1))
+    world.wait(1)
+    assert len(world.members["b"].broker.state.queues["answers"].messages) == 1
+    assert not broker.metrics.dropped
+    gone = broker.replies.id_of(Message("t", b"?", 1, reply_to="$queue/gone", seq=2), ann)
+    assert taken(ann, f"$client/{gone}", range(1)) and not broker.state.queues
+
+
 def test_who_is_refused_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     world = Keepers(names=("a", "b"))
     world.meet()

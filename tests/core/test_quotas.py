@@ -29,7 +29,7 @@ from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as codes
-from tests.core.recording import Ear, folded, recording
+from tests.core.recording import Ear, StillClock, folded, recording
 from tests.protocols.mqtt.conversation import Stage, restarted
 from tests.protocols.mqtt.modern import Modern
 from tests.protocols.smq.device import Hub as SmqHub
@@ -212,6 +212,19 @@ def named(stage: Stage, client: str) -> Modern:
     session.user, session.payer = client, ""
     one.hear()
     return one
+
+
+def test_what_is_retained_later_is_its_publishers_too() -> None:
+    stage = bounded(Stage())
+    pools, retained = stage.broker.quotas, stage.broker.state.retained
+    pools.most[RETAINED] = 500
+    ann = named(stage, "ann")
+    for number in range(1, 4):
+        ann.publish(f"$delayed/5/{number}", b"x" * 50, 1, True, number)
+    assert isinstance(stage.broker.clock, StillClock)
+    stage.broker.clock.seconds += 5
+    stage.broker.delays.wake()
+    assert list(retained) == ["1", "2"] and pools.used[RETAINED] == {"user 'ann'": 100}
 
 
 def test_retained_bytes_are_their_publishers() -> None:

@@ -502,7 +502,8 @@ class Broker(Context):
         """Whether as much waits for another node as may, of all or of one user. A group may choose
         the node that gets it anyway, so each has room for all that they get together.
         """
-        found = route.elsewhere()
+        place = self.replies.place_of(route.name) if route.name.startswith(CLIENT) else ""
+        found = (self.route(self.itself, place) if place else route).elsewhere()
         for session in found:
             why = session.lacks_room(sender, count * len(found), size)
             if why:

@@ -93,10 +93,11 @@ class Delays:
         else:
             made, sender = _for_now(message), broker.itself
             route = broker.route(sender, made.topic)
-            if route.bounded and route.elsewhere():
+            waits = route.bounded and route.elsewhere() != []
+            if waits or made.retain:
                 sender = broker.on_account_of(self._payers.get(seq, ""))
-                if broker.is_full(sender, route, 1, False, made.qos, len(made.payload)):
-                    return False
+            if waits and broker.is_full(sender, route, 1, False, made.qos, len(made.payload)):
+                return False
             broker.publish(run_of(made, sender, route))
         self._over(seq)
         return True

@@ -106,6 +106,15 @@ class Replies(Session):
     def __contains__(self, number: object) -> bool:
         return number in self.open or number in self.late
 
+    def place_of(self, name: str) -> str:
+        """Where an answer goes that is published under that name; "" if that is no reply id, or of
+        one whose queue is gone, which nobody begins again by asking.
+        """
+        number = client_number(name)
+        reply = self.open.get(number) or self.late.get(number)
+        address = reply.address if reply is not None else ""
+        return "" if address.startswith(QUEUE) and not self._queues.known(address) else address
+
     def full(self) -> bool:
         """Whether no request can be shown to anybody who would need a new id."""
         return len(self.open) + len(self.late) >= self.most

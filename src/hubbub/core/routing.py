@@ -143,6 +143,7 @@ class Routing:
         if number and number in self._replies:
             # Whoever was handed the request may answer; what is recorded is the answer, sent on.
             route.subscriptions = [self._replies.entrance]
+            route.bounded = not broker.homes.alone
             return
         may = broker.may_publish(sender, name)
         if not (may or is_system(name)):
