@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -96,6 +97,16 @@ def test_a_disk_that_is_not_to_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "syncs", syncs)
     found = only(doctor.disk(at(tmp_path / "not" / "there")))
     assert (found.level, found.found) == ("bad", f"{tmp_path}: Permission denied")
+    assert found.advice.startswith("let the hub's user write there")
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def syncs(place: Path) -> list[float]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(doctor, "syncs", syncs)
+    found = only(doctor.disk(at(tmp_path)))
+    assert (found.level, found.advice) == ("bad", "free some room there, or choose --data DIR")
 
 
 def test_the_syncs_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

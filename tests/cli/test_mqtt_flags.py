@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import cbor2
@@ -213,6 +214,19 @@ def test_a_broker_that_wants_a_password_is_probed(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_meant(words: tuple[str, ...], says: str) -> None:
     assert says in " ".join(hubbub(*words, code=2).split())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_who_is_asked_for_a_payload_is_told(
+    there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = TextIOWrapper(BytesIO(b"typed"))
+    monkeypatch.setattr(stdin, "isatty", lambda: there)
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert payload.given(None, None) == b"typed"
+    assert ("Ctrl-D at its end" in capsys.readouterr().err) is there
+    payload.given(None, None, stdin=True)
+    assert capsys.readouterr().err == "", "--stdin says that it is meant"
 
 
 def test_formats() -> None:

@@ -32,6 +32,7 @@ from rich.table import Table
 from hubbub.auth import certificates
 from hubbub.build import is_compiled
 from hubbub.cli import complete
+from hubbub.cli.status import size
 from hubbub.cluster.connecting import check_urls
 from hubbub.cluster.knocking import knock
 from hubbub.cluster.refusals import TO_DO, whole
@@ -225,7 +226,9 @@ def disk(settings: Settings) -> Iterator[Finding]:
         took = syncs(place)
     except OSError as error:
         reason = f"{place}: {error.strerror or error}"
-        yield Finding("disk", BAD, reason, "let the hub's user write there, or choose --data DIR")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        first = "free some room there" if full else "let the hub's user write there"
+        yield Finding("disk", BAD, reason, f"{first}, or choose --data DIR")
         return
     half, most = took[len(took) // 2], took[len(took) * 99 // 100]
     found = f"{place}: half of the syncs within {half:.1f} ms, 99 of 100 within {most:.1f} ms"
@@ -272,7 +275,7 @@ def room(settings: Settings) -> Iterator[Finding]:
     else:
         disk = os.statvfs(place)
         free = disk.f_bavail * disk.f_frsize
-        yield Finding("room", WELL, f"{free / 1e9:,.1f} GB free in {place}")
+        yield Finding("room", WELL, f"{size(free)} free in {place}")
 
 
 # The machine

@@ -33,7 +33,11 @@ def given(
         return typed(message)
     if file is not None:
         return contents(file)
-    return b"" if empty else sys.stdin.buffer.read()
+    if empty:
+        return b""
+    if not stdin and sys.stdin.isatty():
+        print("hubbub: no --message; type the payload, and Ctrl-D at its end", file=sys.stderr)
+    return sys.stdin.buffer.read()
 
 
 def typed(word: str) -> bytes:
