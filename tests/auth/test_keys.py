@@ -51,8 +51,19 @@ def test_a_certificate_without_its_key_says_that(tmp_path: Path) -> None:
         other = tmp_path / "other.pem"
         if text is not None:
             other.write_bytes(text)
-        with pytest.raises(SettingError, match="cannot be used"):
+        why = "cannot be used: No such file" if text is None else "has no certificate in it"
+        with pytest.raises(SettingError, match=rf"^tls.certificate = '.*other.pem' {why}"):
             certificates.context(Tls(certificate=str(other)))
+
+
+def test_of_a_certificate_and_its_key_it_names_the_one_that_is_wrong(tmp_path: Path) -> None:
+    file = str(Authority(tmp_path / "ca").file)
+    for key, why in (
+        (file, "authority.pem' has no private key in it"),
+        (str(tmp_path / "nowhere"), "nowhere' cannot be used: No such file"),
+    ):
+        with pytest.raises(SettingError, match=rf"^tls.key = '.*{why}"):
+            certificates.context(Tls(certificate=file, key=key))
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def test_a_bad_override_says_what_to_do(text: str, complaint: str) -> None:
         ("[journl]", "no setting journl"),
         ("journal = 5", "journal = 5 cannot be used: expected object"),
         ("[[listener]]\nport = 5", "no setting listener.port"),
+        ("[[listener]]\ntls.certifcate = 5", "did you mean listener.tls.certificate?"),
         ('[[listener]]\naddress = "127.0.0.1:1"\nprotocols = 5', "listener[0].protocols = 5"),
         ("[[listener]]\norigins = []", "missing required field address"),
     ],

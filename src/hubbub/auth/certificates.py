@@ -61,21 +61,29 @@ def _load_own(found: ssl.SSLContext, tls: Tls) -> None:
     try:
         _load("tls.certificate", tls.certificate, load)
     except SettingError:
-        if not tls.key and _lacks_key(Path(tls.certificate)):
-            raise SettingError(
-                f"tls.certificate = {tls.certificate!r} has no private key in it: name the file "
-                "of the key with tls.key (keyfile in mosquitto.conf)"
-            ) from None
+        if complaint := _lacking(tls):
+            raise SettingError(complaint) from None
         raise
 
 
-def _lacks_key(file: Path) -> bool:
-    """Of OpenSSL's errors that one says "PEM lib" and no more, as of a file of anything else."""
-    try:
-        text = file.read_bytes()
-    except OSError:
-        return False
-    return b"BEGIN CERTIFICATE" in text and b"PRIVATE KEY" not in text
+def _lacking(tls: Tls) -> str:
+    """Which of the two files is not what it is to be: OpenSSL says "PEM lib" and not of which."""
+    for setting, file, mark, what in (
+        ("tls.certificate", tls.certificate, b"BEGIN CERTIFICATE", "certificate"),
+        ("tls.key", tls.key or tls.certificate, b"PRIVATE KEY", "private key"),
+    ):
+        try:
+            text = Path(file).read_bytes()
+        except OSError as error:
+            return f"{setting} = {file!r} cannot be used: {error.strerror}"
+        if mark not in text and setting == "tls.key" and not tls.key:
+            return (
+                f"tls.certificate = {file!r} has no private key in it: name the file of the key "
+                "with tls.key (keyfile in mosquitto.conf)"
+            )
+        if mark not in text:
+            return f"{setting} = {file!r} has no {what} in it"
+    return ""
 
 
 def _folder(found: ssl.SSLContext) -> Callable[[str], None]:

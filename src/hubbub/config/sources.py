@@ -26,7 +26,7 @@ from msgspec import Struct
 from hubbub.config import exposed, mosquitto_conf, mosquitto_db
 from hubbub.config.settings import Bridge, Listener, Settings, networks, parse_address
 from hubbub.errors import SettingError, without_user
-from hubbub.spelling import meant
+from hubbub.spelling import CLOSE, meant
 
 log = logging.getLogger("hubbub.config")
 
@@ -139,7 +139,8 @@ def _refuse_unknown(tree: Mapping[str, Any], kind: type[Struct], prefix: str, or
     sections = {f.name: _section(f.type) for f in msgspec.structs.fields(kind)}
     for name, value in tree.items():
         if name not in sections:
-            raise SettingError(f"{origin}: {_no_such(prefix + name)}")
+            beside = meant(name, sections, like=CLOSE, before=prefix)
+            raise SettingError(f"{origin}: {_no_such(prefix + name, beside)}")
         section = sections[name]
         for item in value if isinstance(value, list) else [value]:
             if section is not None and isinstance(item, Mapping):
@@ -156,9 +157,10 @@ def _section(kind: Any) -> type[Struct] | None:
     return None
 
 
-def _no_such(name: str) -> str:
-    hint = meant(name, (key for key, _ in _leaves()), "`hubbub config` prints all there are")
-    return f"there is no setting {name}; {hint}"
+def _no_such(name: str, beside: str = "") -> str:
+    """`beside`: what it is likest of those that could stand in the same place."""
+    known, otherwise = (key for key, _ in _leaves()), "`hubbub config` prints all there are"
+    return f"there is no setting {name}; {beside or meant(name, known, otherwise)}"
 
 
 def _key_of(name: str) -> str:
