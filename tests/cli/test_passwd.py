@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +53,23 @@ def test_what_it_refuses_in_one_line(tmp_path: Path) -> None:
         assert done.returncode == 2 and hint in done.stderr
         assert done.stderr.count("\n") == 1
     assert not Path(file).exists()
+
+
+def test_ctrl_c_at_the_prompt_is_130_as_everywhere(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    command = [sys.executable, "-m", "hubbub", "passwd", "add", str(file), "ann"]
+    ours, theirs = pty.openpty()
+    asking = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    said = b""
+    while b"Password of ann" not in said:
+        said += os.read(ours, 1000)
+    asking.send_signal(signal.SIGINT)
+    assert asking.wait(30) == 130
+    os.close(ours)
+    os.close(theirs)
+    assert not file.exists()
 
 
 def test_a_password_that_scram_cannot_use_is_told(tmp_path: Path) -> None:

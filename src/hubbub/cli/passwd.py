@@ -66,4 +66,7 @@ def _read() -> str:
 def _ask(user: str) -> str:
     if not sys.stdin.isatty():
         raise SettingError("no terminal to ask for the password; use --stdin")
-    return str(typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True))
+    try:
+        return str(typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True))
+    except typer.Abort:  # what a prompt makes of Ctrl-C, which ends every command with 130
+        raise KeyboardInterrupt from None
