@@ -11,7 +11,7 @@ from hubbub.core import quotas
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN
 from tests.cluster.test_keeping import KEEP, Keepers
-from tests.cluster.test_passing import Passers
+from tests.cluster.test_passing import Passers, Publisher
 from tests.cluster.world import Reader
 
 MOST = 10
@@ -214,6 +214,27 @@ def test_dead_letters_are_of_whoever_the_queue_is() -> None:
     broker.queues.overdue.wake()
     assert not queue.messages and world.kept("a", "b") == MOST // 5
     assert taken(bob, "$queue/dead", range(1))
+
+
+def test_what_is_handed_on_counts_before_it_is_kept_here() -> None:
+    """One that must be kept here was let in, and dropped when what was handed on came before it."""
+    world = Passers(names=("a", "b"))
+    world.meet()
+    world.lasting("b", "device", "x", qos=2)
+    ann = user(world, "ann")
+    broker, publisher = ann.broker, Publisher(ann)
+    route = broker.route(ann, "x")
+    said = []
+    for number in range(MOST):
+        if not broker.is_full(ann, route, 1, False):
+            said.append(number)
+            publisher.say(number)
+    assert broker.handing and len(said) == MOST // 5
+    assert broker.is_full(ann, route, 1, False, qos=2)
+    assert not broker.is_full(nobody(world), route, 1, False, qos=2), "the hub's own has no share"
+    world.wait(1)
+    assert not broker.is_full(ann, route, 1, False, qos=2)
+    assert world.waiting("b", "device") == [b"%d" % number for number in said]
 
 
 def test_an_answer_is_asked_about_where_it_goes() -> None:

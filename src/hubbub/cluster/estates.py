@@ -31,7 +31,7 @@ from hubbub.cluster.passing import Passing
 from hubbub.core.link import Link
 from hubbub.core.log import LEVELS
 from hubbub.core.message import Message, Run
-from hubbub.core.quotas import KEPT
+from hubbub.core.quotas import KEPT, payer
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import State
 from hubbub.core.topics import CLIENT, is_group
@@ -348,7 +348,10 @@ class Estate(Session):
         return self._why_not(sender, self.unacknowledged(), count)
 
     def _why_not(self, sender: Session, there: int, count: int) -> str:
-        have = self.keeping.tally.of(sender) if self.keeping is not None else 0
+        have = 0
+        if self.keeping is not None and self.passing is not None and payer(sender):
+            # Of what was handed on it is not known whose it is until it is kept here.
+            have = self.keeping.tally.of(sender) + self.passing.count
         return self.broker.quotas.why_not(KEPT, sender, there, count, have)
 
     def excess(self, run: Run) -> int:
