@@ -134,7 +134,7 @@ async def _serve(
         await stopped.wait()
         notify(STOPPING="1", STATUS="closing connections")
         count = len(node.sockets)
-        log.info("stopping: %d connections are closed, the journal is committed", count)
+        log.info("stopping: closing %d connections, committing the journal", count)
     finally:
         aside.end()
         for task in beside:

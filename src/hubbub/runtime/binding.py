@@ -117,8 +117,8 @@ def _overlap(one: Address, other: Address) -> bool:
 def _bind_trouble(address: Address, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"{address} is in use by another program. Stop that one, or choose another port: "
-            f"--listen {address.host}:0 takes a free one"
+            f"{address} is in use by another program or hub. Stop that one, or choose another "
+            f"port: --listen {address.host}:0 takes a free one"
             + ALONE * (str(address) in DEFAULT_LISTEN)
         )
     if error.errno == errno.EACCES:
