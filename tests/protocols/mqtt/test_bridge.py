@@ -12,7 +12,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER
 from hubbub.core.link import Link
 from hubbub.core.message import Message, Run
-from hubbub.core.session import Subscription
+from hubbub.core.session import Session, Subscription
 from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -392,6 +392,52 @@ def test_an_acknowledgement_waits_until_the_message_is_durable() -> None:
     assert end.hear() == []
     end.stage.sync()
     assert end.hear() == ["PUBACK 7"]
+
+
+@pytest.mark.parametrize("version", ["5.0", "3.1.1"])
+def test_what_another_node_has_no_room_for_is_let_go_and_the_broker_told(version: str) -> None:
+    class Node(Ear):
+        def crosses(self) -> bool:
+            return True
+
+        def lacks_room(self, sender: Session, count: int, size: int) -> str:
+            return "it has a million"
+
+    end = End(topics=('# in 2 "" up/',), version=version)
+    end.accept()
+    ear, node = Ear(end.broker, "ann"), Node(end.broker, "b")
+    for one in (ear, node):
+        end.broker.subscribe(one.wish("a", 2))
+    queue = end.broker.queues.named("work")
+    end.broker.queues.bind(queue, "#")
+    end.hear()
+    told, none = (b"\x97", b"\0") if version == "5.0" else (b"", b"")
+    for topic, qos, number in ((b"up/a", 1, 8), (b"up/a", 2, 9), (b"up/b", 1, 7)):
+        end.say(codec.publish(topic, b"x", qos, packet_id=number, properties=none))
+    assert end.heard() == b"".join(
+        bytes((head, 2 + len(code), 0, number)) + code
+        for head, number, code in ((0x40, 8, told), (0x50, 9, told), (0x40, 7, b""))
+    )
+    assert len(ear.hear()) == 2 and len(queue.messages) == 3, "who has room gets it"
+    assert not end.bridge.session.state.open_ids
+
+
+def test_what_has_to_stay_on_a_full_disk_is_not_acknowledged() -> None:
+    end = old()
+    queue = end.broker.queues.named("work")
+    end.broker.queues.bind(queue, "both/#")
+    end.broker.keep_room("the disk has 1 MB left")
+    with pytest.raises(ProtocolError, match="the disk has 1 MB left"):
+        end.say(codec.publish(b"both/a", b"x", 1, packet_id=7))
+    end.stage.tick()
+    assert end.hear() == []
+    end.lose()
+    end.broker.keep_room("")
+    end.dial()
+    end.accept(present=True)
+    end.hear()
+    end.say(codec.publish(b"both/a", b"x", 1, packet_id=7, dup=True))
+    assert (end.hear(), len(queue.messages)) == (["PUBACK 7"], 1)
 
 
 def test_an_open_exchange_survives_unless_the_broker_forgot_it() -> None:

@@ -28,6 +28,7 @@ from hubbub.core.connection import NEVER, Connection
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.link import Link
 from hubbub.core.message import SPELLED, Message, Run, properties_column, run_of
+from hubbub.core.route import Route
 from hubbub.core.session import FOR_EVER, Silent, Subscription, row_about
 from hubbub.core.state import lasting_properties
 from hubbub.core.system import announce
@@ -471,18 +472,32 @@ class BridgeConnection(Connection):
             self.link.hold(codec.acknowledgement(codec.PUBREC, packet.packet_id))
             return
         message = session.received(packet)
+        level, code = 0, spec.SUCCESS
         if message is not None:
             route = self.broker.route(session, message.topic)
+            if packet.qos and self._lacks_room(route, message):
+                code = spec.QUOTA
             run = run_of(message, session, route)
-            run.number = packet.packet_id if packet.qos == 2 else 0
+            run.number = packet.packet_id if packet.qos == 2 and not code else 0
             self.broker.publish(run)
             level = route.level
         else:
             self.broker.metrics.drop(NOT_CROSSING)
-            level = 0
         if packet.qos:
             kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
-            self.link.hold(codec.acknowledgement(kind, packet.packet_id), level=level)
+            said = codec.acknowledgement(kind, packet.packet_id, code if self.speech.v5 else 0)
+            self.link.hold(said, level=level)
+
+    def _lacks_room(self, route: Route, message: Message) -> bool:
+        """Whether somebody does not get it. Nothing waits for one queue that is full: to withhold
+        an acknowledgement is to withhold all behind it. A full disk is another matter.
+        """
+        qos, size = message.qos, len(message.payload)
+        if not (route.bounded and self.broker.is_full(self.session, route, 1, False, qos, size)):
+            return False
+        if self.broker.no_room:
+            raise ProtocolError(f"{self.broker.no_room}: what would stay here stays there")
+        return True
 
     def _pubrel(self, body: bytes) -> None:
         identifier, _ = self._answer(codec.PUBREL, body)
