@@ -152,6 +152,6 @@ def test_verbose_and_one_line_for_all_connections_at_the_stop(
         client.__enter__()
     assert hub.stop() == 0
     said = (tmp_path / "hub.log").read_text()
-    assert "stopping: 5 connections are closed" in said
+    assert "stopping: closing 5 connections" in said
     assert "closed: the hub is stopping" not in said
     assert said.count(" is gone: ") == 5, "-v shows each"
