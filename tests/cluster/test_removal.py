@@ -98,7 +98,7 @@ async def test_with_copies_a_removed_node_is_its_heirs_and_a_backup_of_it_can_be
         await client.publish("kept/bob", b"taken over", qos=1)
     data, backup = str(hubs.root / "b" / "data"), str(tmp_path / "backup")
     assert hubbub("journal", "backup", backup, "--data", data).returncode == 0
-    assert await read(b, "past") == [b"in the backup"]
+    assert await read(b, "past", until=b"in the backup") == [b"in the backup"]
     async with connect(b.url("mqtt"), client_id="past", clean=True):
         """It is over."""
     b.stop(signal.SIGKILL)
@@ -121,7 +121,7 @@ async def test_with_copies_a_removed_node_is_its_heirs_and_a_backup_of_it_can_be
     assert restored.returncode == 0, restored
     b = await asyncio.to_thread(lambda: hubs.ready(hubs.hub("b")))
     await asyncio.to_thread(know, a, "b")
-    assert await read(b, "past") == [b"in the backup"]
+    assert await read(b, "past", until=b"in the backup") == [b"in the backup"]
     async with connect(a.url("mqtt"), client_id="w") as client:
         await client.publish("kept/past", b"after", qos=1)
         await client.publish("kept/bob", b"more", qos=1)
