@@ -3,8 +3,8 @@
 One `epoll.poll` a turn, one `recv` and one lookup for what a publisher sent, and at the end of the
 turn one `send` for each who gets something, on plain sockets. It speaks just enough of MQTT 3.1.1
 for `load.c` where a publisher has one message out, or all have one topic and one length, and checks
-nothing.
-What a hub written in Python costs beyond it is what it does for its users; less cannot be had.
+nothing. What a hub written in Python costs beyond it is what it does for its users; less cannot be
+had.
 
 With a FILE it keeps a journal as well, of the least kind: what came in a turn is one append, with
 its length and CRC before it, over zeros that were written before; and an acknowledgement leaves

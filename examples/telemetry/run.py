@@ -103,9 +103,9 @@ class Program:
         """Whether it does within its time; says how long that has been."""
         began = time.monotonic()
         while (waited := time.monotonic() - began) < self.patience:
-            if self._ends(SAY_SECONDS):
+            if self._ends(min(SAY_SECONDS, self.patience - waited)):
                 return True
-            say(f"  … {waited + SAY_SECONDS:.0f} s")
+            say(f"  … {time.monotonic() - began:.0f} s")
         return False
 
     def _ends(self, seconds: float) -> bool:

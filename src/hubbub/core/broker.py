@@ -483,6 +483,8 @@ class Broker(Context):
         For protocols that can say so to the publisher; `publish` itself drops and counts.
         """
         name = route.name
+        if not (retain or route.bounded):
+            return False
         if route.full:
             return True
         if route.delay:

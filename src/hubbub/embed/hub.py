@@ -598,7 +598,7 @@ class Hub:
         )  # fmt: skip
         message.answers_sender = sender.asks_by_number
         route = broker.route(self._me, name)
-        if route.bounded and broker.is_full(sender, route, 1, False, message.qos):
+        if broker.is_full(sender, route, 1, False, message.qos):
             return False
         run = run_of(message, sender, route)
         seq = self._me.answered(name)

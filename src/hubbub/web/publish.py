@@ -547,9 +547,8 @@ def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
         return True
     route = broker.route(sender, line.topic)
     kept = line.retain and (line.payload or line.base64) != ""
-    return (kept or route.bounded) and broker.is_full(
-        sender, route, 1, kept, int(line.qos), len(line.payload or line.base64)
-    )
+    size = len(line.payload or line.base64)
+    return broker.is_full(sender, route, 1, kept, int(line.qos), size)
 
 
 def _place(user: str, query: str) -> str:

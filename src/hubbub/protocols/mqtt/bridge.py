@@ -489,11 +489,11 @@ class BridgeConnection(Connection):
             self.link.hold(said, level=level)
 
     def _lacks_room(self, route: Route, message: Message) -> bool:
-        """Whether somebody does not get it. Nothing waits for one queue that is full: to withhold
-        an acknowledgement is to withhold all behind it. A full disk is another matter.
+        """Whether another node does not get it, as it is full: it is let go, for to withhold an
+        acknowledgement is to withhold all behind it. A full disk here is another matter.
         """
         qos, size = message.qos, len(message.payload)
-        if not (route.bounded and self.broker.is_full(self.session, route, 1, False, qos, size)):
+        if not self.broker.is_full(self.session, route, 1, False, qos, size):
             return False
         if self.broker.no_room:
             raise ProtocolError(f"{self.broker.no_room}: what would stay here stays there")

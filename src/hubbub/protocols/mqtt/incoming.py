@@ -121,7 +121,7 @@ class Incoming:
         if properties is not None and spec.RESPONSE_TOPIC in properties.texts:
             if broker.replies.lacks(sender):
                 return spec.QUOTA
-        if not (retain or route.bounded) or not broker.is_full(sender, route, 1, retain, size=size):
+        if not broker.is_full(sender, route, 1, retain, size=size):
             return spec.SUCCESS
         if packet.properties is None:
             broker.metrics.drop(spec.REASONS[spec.QUOTA].name)
