@@ -195,6 +195,7 @@ def test_a_broker_that_wants_a_password_is_probed(tmp_path: Path) -> None:
     [
         (("pub", "-m", "x"), "one topic"),
         (("pub", "a", "-t", "b", "-m", "x"), "one topic"),
+        (("pub", "$queue/", "-m", "x"), "the name of a queue"),
         (("pub", "a", "-m", "x", "-n"), "not both"),
         (("pub", "a", "-l", "-m", "x"), "not both"),
         (("pub", "a", "-m", "x", "-L", "smq://h", "-V", "mqttv5"), "leave it out"),

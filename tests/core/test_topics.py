@@ -16,6 +16,7 @@ from hubbub.core.rights import Rights
 from hubbub.core.session import Session, Subscription
 from hubbub.core.topics import (
     Filters,
+    delayed_topic,
     has_wildcard,
     is_filter,
     is_name,
@@ -134,6 +135,12 @@ def test_filters(good: str) -> None:
 @pytest.mark.parametrize("bad", ["", "a#", "#/a", "a+", "+a/b", "a/#/b", "a\0", "\udcff"])
 def test_what_is_no_filter(bad: str) -> None:
     assert not is_filter(bad)
+
+
+@pytest.mark.parametrize("topic", ["$queue/", "$delayed/1/$queue/"])
+def test_a_queue_has_a_name(topic: str) -> None:
+    assert is_name(f"{topic}q") and is_name(f"{topic}/")
+    assert not (is_name(topic) and delayed_topic(topic)[0])
 
 
 def test_bounds_of_names() -> None:

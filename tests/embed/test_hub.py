@@ -338,6 +338,8 @@ async def test_a_queue_message_is_acknowledged_when_the_function_returns(hub: Hu
     assert not hub.node.broker.state.queues["q"].messages
     with pytest.raises(ValueError, match="queue"):
         hub.subscribe("$queue/a+", heard)
+    with pytest.raises(ValueError, match="queue"):
+        hub.publish(b"job", "$queue/")
 
 
 async def test_a_request_in_a_queue_is_answered_by_its_ptid(hub: Hub) -> None:

@@ -12,6 +12,7 @@ import typer
 from hubbub.cli import payload
 from hubbub.cli.target import Target, takes_target
 from hubbub.client import run
+from hubbub.core.topics import QUEUE
 from hubbub.errors import SettingError
 
 app = typer.Typer(add_completion=False)
@@ -95,6 +96,8 @@ def one_topic(*ways: str) -> str:
         raise SettingError(
             "expected one topic, not empty: TOPIC, or --topic, or the path of an MQTT URL"
         )
+    if given[0] == QUEUE:
+        raise SettingError(f"expected the name of a queue behind it, got {QUEUE!r}")
     return given[0]
 
 

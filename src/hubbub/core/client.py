@@ -196,7 +196,7 @@ def check_wildcards(broker: Broker, topic_filter: str) -> None:
 
 
 def _check_queue(broker: Broker, session: Session, name: str) -> None:
-    if len(name) == len(QUEUE) or not is_name(name):
+    if not is_name(name):
         raise Refused(MALFORMED, f"{name[:80]!r} is not the name of a queue")
     _demand(broker, session, CONSUME, name)
     lacks = broker.queues.lacks(name[len(QUEUE) :], session)

@@ -42,9 +42,10 @@ def client_number(name: str) -> int:
 def is_name(name: str) -> bool:
     """Whether a message can be published to it by clients that know wildcards.
 
-    Not one with control characters: libmosquitto ends the connection over which it gets that.
+    Not one with control characters: libmosquitto ends the connection over which it gets that. Nor
+    a queue's without the queue.
     """
-    return is_text(name) and "+" not in name and "#" not in name and is_plain(name)
+    return is_text(name) and not has_wildcard(name) and name != QUEUE and is_plain(name)
 
 
 def delayed_topic(name: str) -> tuple[int, str]:

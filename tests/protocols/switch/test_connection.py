@@ -284,6 +284,16 @@ def test_names_of_any_bytes() -> None:
     assert said(again, get("/list/")) == b"[]"
 
 
+def test_a_queue_has_a_name() -> None:
+    hub = Hub()
+    a = hub.log_in("a")
+    makes = [get(f"/{verb}/") for verb in ("persistent", "transient", "create")]
+    for bad in (*makes, post("/create/", b"{}"), post("/bind/", b"a/#")):
+        a.say(bad)
+        assert a.hear().startswith(b"HTTP/1.1 400 "), bad
+    assert not hub.broker.state.queues
+
+
 def test_what_was_sent_is_taken_back_by_who_sent_it() -> None:
     """The queue goes too, where the same client made it and nobody else has come."""
     hub = Hub()
@@ -838,8 +848,8 @@ def test_publishing() -> None:
     assert "a/b c" in hub.broker.state.retained
     a.say(post("/publish/$queue/jobs", b"work"))
     assert a.hear() == ok() and list(hub.broker.state.queues["jobs"].messages) == [0]
-    for bad in ("/publish/", "/publish/a/+", "/publish/a?qos=3", "/publish/a?retain=maybe"):
-        a.say(post(bad))
+    for bad in ("", "$queue/", "a/+", "a?qos=3", "a?retain=maybe"):
+        a.say(post(f"/publish/{bad}"))
         assert a.hear().startswith(b"HTTP/1.1 400"), bad
     a.say(post("/publish/$SYS/x"))
     assert a.hear().startswith(b"HTTP/1.1 403")

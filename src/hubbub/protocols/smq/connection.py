@@ -515,7 +515,7 @@ def _name_in(body: bytes) -> str:
 def _may_be_named(name: str) -> bool:
     """Clients are reached by their numbers, and a queue's name is for everybody."""
     if name.startswith(QUEUE):
-        return len(name) > len(QUEUE) and is_name(name)
+        return is_name(name)
     return not name.startswith(CLIENT)
 
 

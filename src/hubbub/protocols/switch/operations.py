@@ -171,8 +171,13 @@ def _made(shared: Shared, queue: Queue) -> Answer:
 
 
 def make(shared: Shared, session: Visitor, name: str, maker: Visitor | None = None) -> Queue:
-    """An existing queue stays what it is, and whose it is. Refused if there are too many."""
+    """An existing queue stays what it is, and whose it is. Refused if there are too many.
+
+    Of any name, also one that other protocols cannot say, but not of none.
+    """
     queues = shared.broker.state.queues
+    if not name:
+        raise Refused(400, "Expected the name of a queue, got none.")
     if name in queues:
         return queues[name]
     made = shared.logins.made.get(session.client, 0)
@@ -192,9 +197,9 @@ def configure(shared: Shared, session: Visitor, call: Call, request: Request) ->
     queue = shared.broker.state.queues.get(name)
     now = queue.settings if queue is not None else PLAIN
     asked = settings_of(request.body, now)
-    if asked.dead_letter == name:
-        raise Refused(400, "dead_letter cannot be the queue itself; expected another one")
     if asked.dead_letter:
+        if asked.dead_letter == name:
+            raise Refused(400, "dead_letter cannot be the queue itself; expected another one")
         demand(shared.broker, session, ENQUEUE, QUEUE + asked.dead_letter)
     queue = make(shared, session, name)
     if asked != now:
