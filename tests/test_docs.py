@@ -195,6 +195,12 @@ def test_every_command_and_option_is_documented() -> None:
                 assert f"`{flag}" in sections[name], f"{name} {flag} is not in docs/commands.md"
 
 
+def test_who_is_told_a_url_is_told_whom_to_trust() -> None:
+    for name, command in leaves(typer.main.get_command(app), "hubbub"):
+        flags = {flag for option in command.params for flag in option.opts}
+        assert "--cafile" in flags or not flags & {"--url", "--hub"}, name
+
+
 def test_no_document_names_an_option_that_is_not_there() -> None:
     top = typer.main.get_command(app)
     known = dict(leaves(top, "hubbub"))

@@ -21,6 +21,7 @@ from hubbub.pipeline.run import Source
 from hubbub.runtime.node import Node
 from hubbub.server import suggestions
 from hubbub.web.app import Application
+from tests.certificates import Authority
 from tests.process import StartHub
 
 FILE = """
@@ -181,6 +182,24 @@ def test_the_commands_of_the_banner_work(start_hub: StartHub, tmp_path: Path) ->
     assert refused.returncode == 1 and "HUBBUB_URL=" in refused.stderr
 
 
+@pytest.mark.interop
+def test_whom_a_command_trusts_over_tls(home: Path, start_hub: StartHub) -> None:
+    """As it is told to, by option or by profile; an option that says nothing is refused."""
+    authority = Authority(home)
+    certificate = authority.sign("localhost", server=True)
+    hub = start_hub("--set", f"tls.certificate={certificate}")
+    url = hub.url("https").replace("127.0.0.1", "localhost")
+    typed, trusted = ("--url", url), ("--cafile", str(authority.file))
+    write(f'[default]\nurl = "{url}"\ncafile = "{authority.file}"\n')
+    for words in (("status",), ("switch", "list")):
+        stranger = CliRunner().invoke(app, (*words, *typed))
+        assert "in the file of --cafile" in str(stranger.exception)
+        vain = CliRunner().invoke(app, (*words, *trusted, "--url", hub.url("http")))
+        assert "--cafile says nothing over http://" in str(vain.exception)
+        for said in (*typed, *trusted), (*typed, "--insecure"), ():
+            assert CliRunner().invoke(app, (*words, *said)).exit_code == 0, said
+
+
 def test_what_the_pipeline_publishes_to_and_reads(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +212,7 @@ def test_what_the_pipeline_publishes_to_and_reads(
     monkeypatch.setenv(profile.URL, "mqtt://u:p@elsewhere")
     assert source_at("", "").hub == "http://u:p@elsewhere:1883"
     assert source_at("http://typed", "") == Source("http://typed")
+    assert source_at("https://typed", "", home / "ca").options(home)["caFile"] == f"{home}/ca"
     (home / "secret.txt").write_text("hush\n")
     assert source_at("lab", "").hub == "http://bob:hush@lab"
     with pytest.raises(SettingError, match="no profile 'nobody'"):

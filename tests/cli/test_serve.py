@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from hubbub.auth.passwords import add_user
-from hubbub.cli.status import fetch
+from hubbub.cli.asked import Asked
 from hubbub.errors import HubbubError
 from hubbub.journal.table import Table
 from tests.command import hubbub
@@ -165,10 +165,10 @@ def test_pages_beside_a_mosquitto_conf(start_hub: StartHub, tmp_path: Path) -> N
     )
     hub = start_hub("-c", str(tmp_path / "mosquitto.conf"))  # and --listen
     with pytest.raises(HubbubError, match=r"404: there are no web pages here: .* --listen 127"):
-        fetch(f"http://127.0.0.1:{port}")
+        Asked(f"http://127.0.0.1:{port}").fetch("status")
     with pytest.raises(HubbubError, match="401"):
-        fetch(hub.url("http"))
-    assert fetch(hub.url("http").replace("://", "://ann:secret@"))["clients"] == []
+        Asked(hub.url("http")).fetch("status")
+    assert Asked(hub.url("http").replace("://", "://ann:secret@")).fetch("status")["clients"] == []
 
 
 def test_a_public_address_without_credentials(tmp_path: Path) -> None:

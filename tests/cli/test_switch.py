@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import hubbub
-from hubbub.cli.status import fetch
+from hubbub.cli.asked import Asked
 from hubbub.cli.switch import app
 from hubbub.cli.switch.events import chart, event_line
 from hubbub.cli.switch.report import report
@@ -370,7 +370,8 @@ def test_control_c(hub: RunningHub, words: tuple[str, ...], code: int) -> None:
 def until_logged_in(hub: RunningHub) -> None:
     """A client of message-switch is there."""
     deadline = time.monotonic() + 30
-    while not any(client["protocol"] == "switch" for client in fetch(hub.url("http"))["clients"]):
+    asked = Asked(hub.url("http"))
+    while not any(one["protocol"] == "switch" for one in asked.fetch("status")["clients"]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -58,7 +58,7 @@ def test_yes_and_no_are_words_in_lists_too() -> None:
 def test_of_whom_is_not_trusted_it_says_what_every_command_takes() -> None:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
-    assert "in the file that SSL_CERT_FILE names" in str(no_hub("https://hub:8080", error))
+    assert "in the file of --cafile" in str(no_hub("https://hub:8080", error))
 
 
 def test_a_pipeline_is_a_line_that_can_be_read() -> None:

@@ -22,7 +22,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hubbub.cli.target import Target, takes_target
+from hubbub.cli.options import takes
+from hubbub.cli.target import Target
 from hubbub.client import run
 from hubbub.errors import SettingError
 
@@ -83,7 +84,7 @@ def _rounded_up(seconds: float) -> float:
 
 
 @app.command()
-@takes_target
+@takes(Target)
 def bench(
     target: Target,
     seconds: Annotated[

@@ -32,12 +32,13 @@ def settings(incomplete: str) -> list[str]:
 
 
 def queues(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Queues of the hub of `--url` or of the surroundings; none if it does not say."""
-    from hubbub.cli.status import fetch
+    """Queues of the hub that was typed or of the surroundings; none if it does not say."""
+    from hubbub.cli.asked import Asked
 
     asked = urlencode({"search": incomplete, "limit": _SHOWN})
+    typed = {name: ctx.params[name] for name in Asked._fields if ctx.params.get(name)}
     try:
-        found = fetch(ctx.params.get("url") or "", what=f"ls/queues?{asked}")["queues"]
+        found = Asked(**typed).placed().fetch(f"ls/queues?{asked}")["queues"]
     except (HubbubError, KeyError):
         return []
     names = [str(one["queue"]) for one in found]

@@ -9,7 +9,8 @@ from urllib.parse import unquote, urlencode
 import typer
 
 from hubbub.cli import complete
-from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.cli.asked import Asked
+from hubbub.cli.options import takes
 from hubbub.errors import HubbubError
 from hubbub.terminal import say
 
@@ -42,7 +43,9 @@ _WAYS: Final[dict[Kind, _Way]] = {
 
 
 @app.command()
+@takes(Asked)
 def end(
+    hub: Asked,
     kind: Annotated[Kind, typer.Argument(help=f"What: {', '.join(_WAYS)}.")],
     names: Annotated[
         list[str],
@@ -63,8 +66,6 @@ def end(
     exact: Annotated[
         bool, typer.Option("--exact", help="NAME has %XX for bytes, as ls shows what is no text.")
     ] = False,
-    url: Url = HERE,
-    token: Token = "",
 ) -> None:
     way, failed = _WAYS[kind], 0
     for name in names:
@@ -74,7 +75,7 @@ def end(
         asked |= {"force": "1"} if force else {}
         query = urlencode(asked, errors="surrogateescape")
         try:
-            answer: dict[str, Any] = fetch(url, token, f"{way.path}?{query}", "DELETE")
+            answer: dict[str, Any] = hub.fetch(f"{way.path}?{query}", "DELETE")
         except HubbubError as error:
             if len(names) == 1:
                 raise

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from hubbub.cli import profile
+from hubbub.cli.options import Cafile
 from hubbub.cli.tables import Data, Master, Remote, need_spark, start
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.core.past import moment_of
@@ -51,6 +53,7 @@ def replay(
     token_file: Annotated[
         str, typer.Option(metavar="FILE", help="A file with the hub's api.token.")
     ] = "",
+    cafile: Cafile = None,
     master: Master = "local[*]",
     remote: Remote = "",
 ) -> None:
@@ -85,7 +88,7 @@ def replay(
         if not go:
             print("Nothing was published. The same with --go does it.")
             return
-        publisher = Publisher(hub_at(source_at(url, token_file)))
+        publisher = Publisher(hub_at(source_at(url, token_file, cafile)))
         sent = play(rows.toLocalIterator(True), publisher, pace, prefix)
         print(f"{sent:,} messages published.")
 
@@ -214,14 +217,15 @@ def need_no_writer(
     layout.release()
 
 
-def source_at(said: str, token_file: str) -> Source:
+def source_at(said: str, token_file: str, cafile: Path | None = None) -> Source:
     """A hub by its URL, by the name of a profile, or, with "", as every command finds it."""
     from hubbub.pipeline.run import Source
 
     if "://" in said:
-        return Source(said, token_file)
+        return Source(said, token_file, "", str(cafile or ""))
     where = profile.place(profile.HTTP, said)
-    return Source(where.url, token_file, "" if token_file else where.token, where.cafile)
+    trusted = str(cafile or where.trusted() or "")
+    return Source(where.url, token_file, "" if token_file else where.token, trusted)
 
 
 def hub_at(source: Source) -> Hub:

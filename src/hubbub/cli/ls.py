@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.cli.status import HERE, AsJson, Token, Url, fetch, silent
+from hubbub.cli.asked import AsJson, Asked, silent
+from hubbub.cli.options import takes
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
@@ -28,7 +29,9 @@ _SESSIONS = ("sessions", "clients", "away")
 
 
 @app.command()
+@takes(Asked)
 def ls(
+    hub: Asked,
     kind: Annotated[Kind, typer.Argument(help=f"What: {', '.join(get_args(Kind))}.")],
     search: Annotated[
         str, typer.Argument(help="Only what has this in its name, client id or filter.")
@@ -39,14 +42,12 @@ def ls(
     offset: Annotated[
         int, typer.Option(metavar="N", min=0, help="Without the first so many.")
     ] = 0,
-    url: Url = HERE,
-    token: Token = "",
     as_json: AsJson = False,
 ) -> None:
     query = urlencode(
         {"search": search, "limit": limit, "offset": offset}, errors="surrogateescape"
     )
-    answer = fetch(url, token, f"ls/{kind}?{query}")
+    answer = hub.fetch(f"ls/{kind}?{query}")
     if as_json:
         print(json.dumps(answer, indent=2))
         return

@@ -12,7 +12,8 @@ from urllib.parse import quote, urlencode
 import typer
 
 from hubbub.cli import payload
-from hubbub.cli.status import HERE, AsJson, Token, Url, fetch
+from hubbub.cli.asked import AsJson, Asked
+from hubbub.cli.options import takes
 from hubbub.core.limits import HISTORY_MESSAGES
 from hubbub.terminal import for_stream
 
@@ -31,7 +32,9 @@ class _Message(NamedTuple):
 
 
 @app.command()
+@takes(Asked)
 def history(
+    hub: Asked,
     topic: Annotated[str, typer.Argument(help="A topic, or a filter such as 'plant/#'.")],
     last: Annotated[
         int | None,
@@ -43,13 +46,11 @@ def history(
     template: Annotated[
         str | None, typer.Option("--format", "-F", help="As hubbub sub: %t %p %q %r %x %j …")
     ] = None,
-    url: Url = HERE,
-    token: Token = "",
     as_json: AsJson = False,
 ) -> None:
     asked = {"last": last or ("" if since else 20), "since": since}
     query = urlencode({name: value for name, value in asked.items() if value})
-    answer = fetch(url, token, f"history/{quote(topic, '/', errors='surrogateescape')}?{query}")
+    answer = hub.fetch(f"history/{quote(topic, '/', errors='surrogateescape')}?{query}")
     if as_json:
         print(json.dumps(answer, indent=2))
         return

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from hubbub.cli import complete, history, tables
 from hubbub.cli.infer import infer
+from hubbub.cli.options import Cafile
 from hubbub.cli.tables import Data, Master, Remote, need_spark
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.config.sources import load
@@ -167,6 +168,7 @@ def run(
     journal: OfDirectory = "",
     publish_to: PublishTo = "",
     token_file: TokenFile = "",
+    cafile: Cafile = None,
     keep: Keep = None,
     to: To = "",
     memory: Memory = "",
@@ -189,7 +191,8 @@ def run(
     named = _named(catalog, config)
     if hub and journal:
         raise SettingError("--hub and --journal both say where the journal is: leave one out")
-    source = history.source_at(hub, token_file) if hub else pipeline.Source(directory=journal)
+    there = pipeline.Source(directory=journal)
+    source = history.source_at(hub, token_file, cafile) if hub else there
     again = tables.names(anew, tuple(one.name for one in said.table)) if anew else ()
     written = {table.name for table in pipeline.chosen(names, said)}
     if idle := [name for name in again if name not in written]:
@@ -200,7 +203,7 @@ def run(
     counted = _counted(metrics, source, data, to)
     if hold:
         _hold(source, Path(data), hold, counted, _reader(data, to))
-    publish = _publisher(publish_to or hub, token_file).alerts if said.alert else None
+    publish = _publisher(publish_to or hub, token_file, cafile).alerts if said.alert else None
     more = {
         "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
         "keep": days, "source": source, "catalog": named, "anew": again,
@@ -328,10 +331,10 @@ app.command()(infer)
 app.command()(history.compact)
 
 
-def _publisher(url: str, token_file: str) -> Publisher:
+def _publisher(url: str, token_file: str, cafile: Path | None) -> Publisher:
     from hubbub.pipeline.publish import Publisher
 
-    return Publisher(history.hub_at(history.source_at(url, token_file)))
+    return Publisher(history.hub_at(history.source_at(url, token_file, cafile)))
 
 
 def _watch(wanted: _Wanted, here: Path | None, ui: str, shown: _Progress) -> Watch:

@@ -11,12 +11,12 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
 
-from hubbub.cli.target import Target, takes_target
+from hubbub.cli.options import takes
+from hubbub.cli.target import Target
 from hubbub.client import run
 from hubbub.client.mqtt import Limits, MqttClient, Refusal
 from hubbub.errors import HubbubError, SettingError
@@ -30,7 +30,7 @@ Findings = dict[str, Any]
 
 
 @app.command()
-@partial(takes_target, placed=False)
+@takes(Target, placed=False)
 def probe(
     target: Target,
     address: Annotated[

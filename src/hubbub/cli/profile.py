@@ -71,6 +71,11 @@ class Place(NamedTuple):
     token: str = ""
     cafile: str = ""
 
+    def trusted(self) -> Path | None:
+        """Whom to trust, if it is spoken to over TLS."""
+        secure = _SCHEMES[split_url(self.url).scheme][0]
+        return Path(self.cafile).expanduser() if self.cafile and secure else None
+
 
 def path() -> Path:
     """Where the profiles are looked for."""

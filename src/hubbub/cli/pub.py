@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from hubbub.cli import payload
-from hubbub.cli.target import Target, takes_target
+from hubbub.cli.options import takes
+from hubbub.cli.target import Target
 from hubbub.client import run
 from hubbub.core.topics import QUEUE
 from hubbub.errors import SettingError
@@ -27,7 +28,7 @@ _SMQ: Final = frozenset(("subtopic",))
 
 
 @app.command()
-@takes_target
+@takes(Target)
 def pub(
     target: Target,
     topic: Annotated[

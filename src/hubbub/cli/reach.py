@@ -32,7 +32,7 @@ def no_hub(url: str, reason: object) -> HubbubError:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return HubbubError(
             f"{where} is not trusted ({reason.verify_message}): its authority has to be one that "
-            "the system trusts, or in the file that SSL_CERT_FILE names (pub, sub, rr: or --cafile)"
+            "the system trusts, or in the file of --cafile"
         )
     if isinstance(reason, ssl.SSLError):
         return HubbubError(

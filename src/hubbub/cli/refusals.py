@@ -9,14 +9,17 @@ from urllib.parse import urlencode
 
 import typer
 
-from hubbub.cli.status import HERE, AsJson, Token, Url, fetch, silent
+from hubbub.cli.asked import AsJson, Asked, silent
+from hubbub.cli.options import takes
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@takes(Asked)
 def refusals(
+    hub: Asked,
     user: Annotated[
         str | None, typer.Option("--user", "-u", help='Only of this user; "" is who named none.')
     ] = None,
@@ -26,13 +29,11 @@ def refusals(
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=2_000, help="At most so many, the newest.")
     ] = 20,
-    url: Url = HERE,
-    token: Token = "",
     as_json: AsJson = False,
 ) -> None:
     asked: dict[str, Any] = {"user": user, "client": client, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    answer = fetch(url, token, f"refusals?{query}")
+    answer = hub.fetch(f"refusals?{query}")
     found: list[dict[str, Any]] = answer["refusals"]
     if as_json:
         print(json.dumps(found, indent=2))

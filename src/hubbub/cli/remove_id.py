@@ -7,22 +7,23 @@ from urllib.parse import urlencode
 
 import typer
 
-from hubbub.cli.status import HERE, Token, Url, fetch
+from hubbub.cli.asked import Asked
+from hubbub.cli.options import takes
 from hubbub.terminal import say
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@takes(Asked)
 def remove_id(
+    hub: Asked,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics that have an id.")],
     subtopic: Annotated[
         bool, typer.Option("--subtopic", help="They are sub-topics instead.")
     ] = False,
-    url: Url = HERE,
-    token: Token = "",
 ) -> None:
     which = "subtopic" if subtopic else "topic"
     for name in names:
-        fetch(url, token, f"ids?{urlencode({which: name}, errors='surrogateescape')}", "DELETE")
+        hub.fetch(f"ids?{urlencode({which: name}, errors='surrogateescape')}", "DELETE")
         say(f"{name}: removed", lines=False)

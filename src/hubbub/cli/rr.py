@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from hubbub.cli import payload
+from hubbub.cli.options import takes
 from hubbub.cli.pub import one_topic, pairs, refuse_wildcards
 from hubbub.cli.sub import TIMED_OUT
-from hubbub.cli.target import Target, takes_target
+from hubbub.cli.target import Target
 from hubbub.client import run
 from hubbub.client.mqtt import Message, MqttClient
 from hubbub.client.mqtt.message import answer_in
@@ -23,7 +24,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
-@takes_target
+@takes(Target)
 def rr(
     target: Target,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the request goes.")] = "",

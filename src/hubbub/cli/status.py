@@ -5,52 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote
-from urllib.request import Request, urlopen
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from hubbub.cli import profile
-from hubbub.cli.reach import no_hub
-from hubbub.client import split_url
-from hubbub.errors import HubbubError, SettingError, without_user
+from hubbub.cli.asked import AsJson, Asked
+from hubbub.cli.options import takes
+from hubbub.errors import HubbubError
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
 
-# What every command takes that asks a hub about itself.
-HERE: Final = ""  # what the surroundings say
-Url = Annotated[
-    str, typer.Option(help="http://HOST:PORT of the hub; HUBBUB_URL, a profile, 127.0.0.1:8080.")
-]
-Token = Annotated[
-    str, typer.Option(envvar="HUBBUB_TOKEN", help="The hub's api.token, if it has one.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as it came.")]
-
 _STAMPS: Final = ("started", "time", "since")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
-WHO: Final = (
-    "; who you are is said in HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in "
-    "HUBBUB_TOKEN"
-)
-_UNREAD: Final = "may not trace '$SYS/#'"
-_RIGHT: Final = " (in an acl_file, `topic read $SYS/#` would)"
-_NO_PAGES: Final = "there are no web pages here"  # as every listener without them says
-PAGES: Final = (
-    ": this listener speaks less than all, as those of a mosquitto.conf do; start the hub with "
-    "--listen 127.0.0.1:8080 beside it, or ask another of its ports"
-)
-_SECONDS: Final = 10.0  # a hub that does not answer in this time is not well
-
 NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 NEEDED: Final = frozenset(
     ("published", "delivered", "bytes_received", "bytes_sent", "dropped", "cpu", "memory")
@@ -59,78 +31,28 @@ LATELY: Final = 30.0  # seconds; the hub makes a point every ten
 
 
 @app.command()
+@takes(Asked)
 def status(
-    url: Url = HERE,
-    token: Token = "",
+    hub: Asked,
     limit: Annotated[
         int, typer.Option(metavar="N", min=0, max=1_000, help="At most so many clients, queues.")
     ] = _SHOWN,
     as_json: AsJson = False,
 ) -> None:
-    answer = fetch(url, token, f"status?limit={limit}")
+    answer = hub.fetch(f"status?limit={limit}")
     if as_json:
         print(json.dumps(answer, indent=2))
         return
     console = Console(markup=False)
-    for table in tables(answer, _lately(url, token, answer)):
+    for table in tables(answer, _lately(hub, answer)):
         console.print(table)
 
 
-def fetch(
-    url: str, token: str = "", what: str = f"status?limit={_SHOWN}", method: str = "GET"
-) -> dict[str, Any]:
-    """The answer of /api/v1/WHAT; HubbubError if there is none. Without a URL of the hub that the
-    surroundings mean.
-    """
-    if not url:
-        where = profile.place(profile.HTTP)
-        url, token = where.url, token or where.token
-    if not url.startswith(("http://", "https://")):
-        raise SettingError(f"cannot ask {without_user(url)!r}: expected http://HOST:PORT")
-    parts = split_url(url)
-    at = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    headers = {"Accept": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    elif parts.username is not None:
-        shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = "Basic " + b64encode(shown.encode()).decode()
-    request = Request(f"{at.rstrip('/')}/api/v1/{what}", headers=headers, method=method)
-    try:
-        with urlopen(request, timeout=_SECONDS) as response:
-            answer = json.load(response)
-    except HTTPError as error:
-        why = _reason(error.read(1000))
-        more = PAGES if why == _NO_PAGES else _RIGHT if _UNREAD in why else ""
-        more += WHO if error.code in (401, 403) else ""
-        raise HubbubError(f"{at} says {error.code}: {why}{more}") from None
-    except (URLError, OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "reason", error)
-        raise no_hub(at, reason) from None
-    if not isinstance(answer, dict):
-        raise no_hub(at, "its answer is no status")
-    return answer
-
-
-def silent(answer: dict[str, Any]) -> str:
-    """Which processes of a hub are not in its answer, in words; "" if all are."""
-    found = [str(one["process"]) for one in answer.get("processes", ()) if not one["up"]]
-    return f" (process {', '.join(found)} does not answer)" if found else ""
-
-
-def _reason(body: bytes) -> str:
-    """The sentence of an answer {"error": …}, or whatever else it is."""
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace").strip()
-
-
-def _lately(url: str, token: str, answer: dict[str, Any]) -> dict[str, float]:
+def _lately(hub: Asked, answer: dict[str, Any]) -> dict[str, float]:
     """The newest point of the hub's figures, of the last half minute; {} if there is none."""
     try:
         since = int(answer["time"]) - int(LATELY * 1e6)
-        figures = fetch(url, token, f"figures?since={max(since, 0)}")["figures"]
+        figures = hub.fetch(f"figures?since={max(since, 0)}")["figures"]
         found = {name: float(column[-1]) for name, column in figures.items() if column}
         return found if found.keys() >= NEEDED else {}
     except (HubbubError, AttributeError, LookupError, TypeError, ValueError):

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from hubbub.cli import payload
-from hubbub.cli.target import Target, takes_target
+from hubbub.cli.options import takes
+from hubbub.cli.target import Target
 from hubbub.client import run
 from hubbub.client.mqtt.subscriptions import matches
 from hubbub.errors import SettingError
@@ -36,7 +37,7 @@ class Wishes(NamedTuple):
 
 
 @app.command()
-@takes_target
+@takes(Target)
 def sub(
     target: Target,
     filters: Annotated[

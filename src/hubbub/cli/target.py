@@ -1,25 +1,21 @@
-"""Which broker `pub`, `sub` and `rr` talk to, and as whom: mosquitto's flags, or one URL.
-
-`takes_target` gives a command these options and hands them over as one `Target`.
-"""
+"""Which broker `pub`, `sub` and `rr` talk to, and as whom: mosquitto's flags, or one URL."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from hubbub.cli import profile
+from hubbub.cli.options import OF_TLS, Cafile, Cert, Insecure, Key, tls_of
 from hubbub.cli.payload import typed
 from hubbub.cli.reach import reaching
 from hubbub.client import connect, split_url
-from hubbub.client.mqtt import Will, tls_context
+from hubbub.client.mqtt import Will
 from hubbub.errors import SettingError, without_user
 from hubbub.terminal import log_to_stderr
 
@@ -75,12 +71,10 @@ class Target(NamedTuple):
     will_payload: Annotated[str | None, typer.Option(help="The will: what; else empty.")] = None
     will_qos: Annotated[int, typer.Option(min=0, max=2, help="The will: 0, 1 or 2.")] = 0
     will_retain: Annotated[bool, typer.Option("--will-retain", help="The will is kept.")] = False
-    cafile: Annotated[Path | None, typer.Option(help="TLS: certificates to trust.")] = None
-    cert: Annotated[Path | None, typer.Option(help="TLS: our certificate.")] = None
-    key: Annotated[Path | None, typer.Option(help="TLS: its key.")] = None
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="TLS: do not check the broker's name.")
-    ] = False
+    cafile: Cafile = None
+    cert: Cert = None
+    key: Key = None
+    insecure: Insecure = False
     system_certificates: Annotated[
         bool, typer.Option("--tls-use-os-certs", help="TLS, with the system's authorities.")
     ] = False
@@ -91,9 +85,7 @@ class Target(NamedTuple):
         if self.url or self.host or self.port:
             return self
         where = profile.place(profile.MQTT)
-        secure = split_url(where.url).scheme in ("mqtts", "wss", "smqs", "smq+wss")
-        cafile = Path(where.cafile) if where.cafile and secure else None
-        return self._replace(url=where.url, cafile=self.cafile or cafile)
+        return self._replace(url=where.url, cafile=self.cafile or where.trusted())
 
     @property
     def scheme(self) -> str:
@@ -137,7 +129,7 @@ class Target(NamedTuple):
         self.refuse_but(_FOR_SMQ | _FOR_TLS if secure else _FOR_SMQ, self.scheme)
         options: dict[str, Any] = {"client_id": self.client_id}
         if secure:
-            options["tls"] = tls_context(self.cafile, self.cert, self.key, self.insecure)
+            options["tls"] = tls_of(self)
         if self.username is not None:
             options["credentials"] = f"{self.username}:{self.password or ''}"
         return options
@@ -176,7 +168,7 @@ class Target(NamedTuple):
         if self.session_expiry is not None:
             options["session_expiry"] = self.session_expiry if self.session_expiry >= 0 else NEVER
         if self._wants_tls() or self.scheme in ("mqtts", "wss"):
-            options["tls"] = tls_context(self.cafile, self.cert, self.key, self.insecure)
+            options["tls"] = tls_of(self)
         return options
 
     def _will(self) -> Will | None:
@@ -189,40 +181,9 @@ class Target(NamedTuple):
 
 
 _FOR_SMQ: Final = frozenset(("url", "client_id", "username", "password", "debug"))
-_FOR_TLS: Final = frozenset(("cafile", "cert", "key", "insecure", "system_certificates"))
+_FOR_TLS: Final = frozenset((*OF_TLS, "system_certificates"))
 _FLAGS: Final = {
     "client_id": "--id", "version": "--protocol-version", "keep_alive": "--keepalive",
     "lasting": "--disable-clean-session", "session_expiry": "--session-expiry-interval",
     "window": "--max-inflight", "system_certificates": "--tls-use-os-certs",
 }  # fmt: skip
-
-
-def takes_target(command: Callable[..., None], placed: bool = True) -> Callable[..., None]:
-    """Replace the parameter `target` of a command by the options of a `Target`.
-
-    Not `placed`: the command itself says from where the URL is, if none was typed as an option.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "target"
-    ]
-    of_target = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-        for (name, annotation), default in zip(
-            get_type_hints(Target, include_extras=True).items(),
-            Target._field_defaults.values(),
-            strict=True,
-        )
-    ]
-
-    def with_options(**values: Any) -> None:
-        target = Target(*(values.pop(name) for name in Target._fields))
-        command(target=target.placed() if placed else target, **values)
-
-    with_options.__signature__ = inspect.Signature(own + of_target)  # type: ignore[attr-defined]
-    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    return with_options

@@ -20,8 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hubbub.build import made
-from hubbub.cli import profile
-from hubbub.cli.status import HERE, Token, Url, fetch, size
+from hubbub.cli.asked import Asked
+from hubbub.cli.options import takes
+from hubbub.cli.status import size
 from hubbub.terminal import for_stream, say
 
 app = typer.Typer(add_completion=False)
@@ -47,9 +48,9 @@ COLUMNS: Final = (
 
 
 @app.command()
+@takes(Asked)
 def top(
-    url: Url = HERE,
-    token: Token = "",
+    hub: Asked,
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="From one look to the next.")
     ] = 2.0,
@@ -58,7 +59,7 @@ def top(
     ] = 0,
 ) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        _show(url, looks(url, token, interval, count), screen=count == 0)
+        _show(hub.url, looks(hub, interval, count), screen=count == 0)
 
 
 def _show(url: str, answers: Iterator[tuple[Answer, Answer]], screen: bool) -> None:
@@ -74,12 +75,12 @@ def _show(url: str, answers: Iterator[tuple[Answer, Answer]], screen: bool) -> N
             say(line(before, now))
 
 
-def looks(url: str, token: str, interval: float, count: int) -> Iterator[tuple[Answer, Answer]]:
+def looks(hub: Asked, interval: float, count: int) -> Iterator[tuple[Answer, Answer]]:
     """Each answer with the one before it."""
-    before = fetch(url, token, f"status?limit={_SHOWN}")
+    before = hub.fetch(f"status?limit={_SHOWN}")
     for number in itertools.count(1):
         time.sleep(interval)
-        now = fetch(url, token, f"status?limit={_SHOWN}")
+        now = hub.fetch(f"status?limit={_SHOWN}")
         yield before, now
         if number == count:
             return
@@ -129,7 +130,7 @@ def view(url: str, before: Answer, now: Answer) -> RenderableType:
 def _title(url: str, now: Answer) -> str:
     how = made(bool(now.get("compiled")))
     up = _span((value(now, "time") - value(now, "started")) / 1e6)
-    where = (url or profile.place(profile.HTTP).url).rpartition("@")[2]
+    where = url.rpartition("@")[2]
     return for_stream(f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}", lines=False)
 
 

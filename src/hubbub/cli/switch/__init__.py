@@ -12,17 +12,19 @@ import logging
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from hubbub.cli import complete, payload, profile
+from hubbub.cli.options import Cafile, Cert, Insecure, Key, takes, tls_over
 from hubbub.cli.reach import reaching
 from hubbub.cli.switch.answers import by_hand, by_program, print_payload
 from hubbub.cli.switch.events import chart, event_line
 from hubbub.cli.switch.report import report
-from hubbub.client import run
+from hubbub.client import run, split_url
 from hubbub.client.switch import SwitchClient, connect
 from hubbub.errors import CallTimeout, HubbubError, Refused, SettingError
 from hubbub.spelling import meant
@@ -30,32 +32,51 @@ from hubbub.terminal import log_to_stderr, say
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
-Url = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        help="http(s):// or switch(s)://, then HOST:PORT, or USER:PASSWORD@ before it; "
-        "switch:///path, a Unix socket; HUBBUB_URL, a profile, 127.0.0.1:8080.",
-    ),
-]
 Queue = Annotated[
     str, typer.Argument(help="The name of the queue.", autocompletion=complete.queues)
 ]
 
-DEFAULT_URL: Final = ""  # what the surroundings say
 PATIENCE_SECONDS: Final = 2.0  # a service that begins together with its caller is there by then
 CONCURRENT: Final = 10  # programs that answer at a time
 INTERRUPTED: Final = 130  # the exit code of shells after Ctrl-C
 
 
-def _do(url: str, work: Callable[[SwitchClient], Awaitable[None]], endless: bool = False) -> None:
+class Switch(NamedTuple):
+    """Where a command finds its queues, and whom it trusts, as it was given."""
+
+    url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="http(s):// or switch(s)://, then HOST:PORT, or USER:PASSWORD@ before it; "
+            "switch:///path, a Unix socket; HUBBUB_URL, a profile, 127.0.0.1:8080.",
+        ),
+    ] = ""
+    cafile: Cafile = None
+    cert: Cert = None
+    key: Key = None
+    insecure: Insecure = False
+
+    def placed(self) -> Switch:
+        """With what the surroundings say, if no URL was typed."""
+        if self.url:
+            return self
+        where = profile.place(profile.HTTP)
+        return self._replace(url=where.url, cafile=self.cafile or where.trusted())
+
+    def connect(self) -> AbstractAsyncContextManager[SwitchClient]:
+        return connect(self.url, tls=tls_over(self, split_url(self.url).scheme))
+
+
+def _do(
+    where: Switch, work: Callable[[SwitchClient], Awaitable[None]], endless: bool = False
+) -> None:
     """Connect and work. To interrupt what is `endless` is to end it in order."""
-    url = url or profile.place(profile.HTTP).url
 
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            with reaching(url):
-                hub = await stack.enter_async_context(connect(url))
+            with reaching(where.url):
+                hub = await stack.enter_async_context(where.connect())
             await work(hub)
 
     log_to_stderr(logging.WARNING, "hubbub: %(message)s")
@@ -72,14 +93,15 @@ def _do(url: str, work: Callable[[SwitchClient], Awaitable[None]], endless: bool
 
 
 @app.command()
+@takes(Switch)
 def call(
+    where: Switch,
     name: Queue,
     body: Annotated[str | None, typer.Option(help="The request; without it, stdin.")] = None,
     file: Annotated[Path | None, typer.Option(help="The request is what this file holds.")] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds to wait for the reply; else for ever.")
     ] = None,
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Send a request to a queue and print the reply."""
     request = _request(body, file)
@@ -95,7 +117,7 @@ def call(
         finally:
             hint.cancel()
 
-    _do(url, work)
+    _do(where, work)
 
 
 async def _hint(hub: SwitchClient, name: str, after: float = 0.0) -> None:
@@ -122,7 +144,9 @@ def _request(body: str | None, file: Path | None) -> bytes:
 
 
 @app.command()
+@takes(Switch)
 def serve(
+    where: Switch,
     name: Queue,
     program: Annotated[
         str | None,
@@ -131,7 +155,6 @@ def serve(
     concurrent: Annotated[
         int, typer.Option(min=1, help="So many programs run at a time.")
     ] = CONCURRENT,
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Answer what comes into a queue, until interrupted."""
     if program is not None and shutil.which(program) is None:
@@ -143,7 +166,7 @@ def serve(
         else:
             await hub.serve(name, lambda request: by_program(program, request), concurrent)
 
-    _do(url, work, endless=True)
+    _do(where, work, endless=True)
 
 
 async def _serve_by_hand(hub: SwitchClient, name: str) -> None:
@@ -173,10 +196,11 @@ async def _serve_by_hand(hub: SwitchClient, name: str) -> None:
 
 
 @app.command("list")
+@takes(Switch)
 def list_queues(
+    where: Switch,
     prefix: Annotated[str, typer.Option(help="Only names that begin like this.")] = "",
     all: Annotated[bool, typer.Option("--all", help="Also queues nobody has read.")] = False,
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Print the queues that somebody reads or has read."""
 
@@ -184,11 +208,13 @@ def list_queues(
         for name in await hub.list(prefix, all):
             say(name, lines=False)
 
-    _do(url, work)
+    _do(where, work)
 
 
 @app.command()
+@takes(Switch)
 def create(
+    where: Switch,
     name: Queue,
     max_messages: Annotated[
         int | None, typer.Option(min=0, help="Refuse more messages than that.")
@@ -208,7 +234,6 @@ def create(
     dead_letter: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Where it goes then.")
     ] = None,
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Make a queue, or set what an existing one may be asked for; print what holds."""
 
@@ -220,14 +245,15 @@ def create(
         for setting, value in answer.items():
             say(f"{setting} = {value}", lines=False)
 
-    _do(url, work)
+    _do(where, work)
 
 
 @app.command()
+@takes(Switch)
 def ack(
+    where: Switch,
     name: Queue,
     number: Annotated[int, typer.Argument(help="The id of the message in the queue.")],
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Take a message out of a queue without answering it."""
 
@@ -235,27 +261,29 @@ def ack(
         if not await hub.ack(name, number):
             raise HubbubError(f"there is no message {number} in the queue {name}")
 
-    _do(url, work)
+    _do(where, work)
 
 
 @app.command()
-def destroy(name: Queue, url: Url = DEFAULT_URL) -> None:
+@takes(Switch)
+def destroy(where: Switch, name: Queue) -> None:
     """End a queue with all it holds."""
 
     async def work(hub: SwitchClient) -> None:
         if not await hub.destroy(name):
             raise HubbubError(f"there is no queue {name}")
 
-    _do(url, work)
+    _do(where, work)
 
 
 # Looking
 
 
 @app.command()
+@takes(Switch)
 def diagnostics(
+    where: Switch,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as it came.")] = False,
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Show every queue, what waits in it, and for whom."""
 
@@ -263,13 +291,14 @@ def diagnostics(
         found = await hub.diagnostics()
         say(json.dumps(found, indent=2) if as_json else "\n".join(report(found)))
 
-    _do(url, work)
+    _do(where, work)
 
 
 @app.command()
+@takes(Switch)
 def tail(
+    where: Switch,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
-    url: Url = DEFAULT_URL,
 ) -> None:
     """Print the last events at the queues."""
 
@@ -281,17 +310,18 @@ def tail(
             began = began or time
             say(event_line(event, time - began))
 
-    _do(url, work, endless=follow)
+    _do(where, work, endless=follow)
 
 
 @app.command()
-def mscgen(url: Url = DEFAULT_URL) -> None:
+@takes(Switch)
+def mscgen(where: Switch) -> None:
     """Print the last events as a message sequence chart, for the program mscgen."""
 
     async def work(hub: SwitchClient) -> None:
         say("\n".join(chart([event async for event in _last_events(hub)])))
 
-    _do(url, work)
+    _do(where, work)
 
 
 async def _last_events(hub: SwitchClient) -> AsyncIterator[dict[str, object]]:
@@ -300,10 +330,11 @@ async def _last_events(hub: SwitchClient) -> AsyncIterator[dict[str, object]]:
 
 
 @app.command()
-def shutdown(url: Url = DEFAULT_URL) -> None:
+@takes(Switch)
+def shutdown(where: Switch) -> None:
     """End the hub."""
 
     async def work(hub: SwitchClient) -> None:
         await hub.shutdown()
 
-    _do(url, work)
+    _do(where, work)
