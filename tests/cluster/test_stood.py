@@ -369,6 +369,62 @@ def test_who_is_nowhere_else_is_said_to_be_lost_when_that_was_heard(
     assert not state.wills and not any(one.will for one in state.sessions.values())
 
 
+@pytest.mark.parametrize("lasts", [0, 1000])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_who_waits_when_it_is_known_where_all_others_are_is_not_said_to_be_lost(
+    world: Standing, elsewhere: bool, lasts: int
+) -> None:
+    """The hub was started just now: what is known then is of who had come before that."""
+    wills.wait_to_know(world.here, wills.WHO_IS_WHERE)
+    ann = world.place.ann(lasts)
+    world.wait(1)
+    if elsewhere:
+        if lasts:
+            world.members["b"].directory.begin_anew("mqtt", "ann")
+        there = world.ann_at("b")
+        world.publish(there, "state/ann", b"online", retain=True)
+        world.tick()
+    ann.hang_up("lost")
+    wills.known(world.here, wills.WHO_IS_WHERE)
+    world.place.mqtt.wake(world.clock.now())
+    assert world.said() == []
+    world.wait(3)
+    assert world.said() == [b"online" if elsewhere else b"offline"]
+    assert not world.here.broker.lost and not world.rows().wills
+
+
+def test_who_came_here_from_another_node_and_is_lost_at_once_is_said_to_be_lost(
+    world: Standing,
+) -> None:
+    """It is heard to be there as long as that has not said that it is gone."""
+    wills.wait_to_know(world.here, wills.WHO_IS_WHERE)
+    world.ann_at("b")
+    world.wait(1)
+    world.place.ann().hang_up("lost")
+    wills.known(world.here, wills.WHO_IS_WHERE)
+    world.wait(3)
+    assert world.said() == [b"offline"]
+
+
+@pytest.mark.parametrize("seconds", [-1, 1])
+def test_who_went_elsewhere_and_left_while_this_node_heard_nobody_is_not_said_to_be_lost(
+    world: Standing, seconds: int
+) -> None:
+    """A cable was pulled: its connection here looks well until its time is over."""
+    ann = world.place.ann()
+    came = world.clock.stamp()
+    world.wait(1)
+    world.apart()
+    wills.went(world.members["b"], ("mqtt", "ann"), came + seconds * 1_000_000)
+    world.cut.clear()
+    world.wait(2)
+    assert not world.here.broker.undecided and not world.here.broker.stood
+    ann.hang_up("lost")
+    world.wait(3)
+    assert world.said() == ([b"offline"] if seconds < 0 else [])
+    assert not world.here.broker.lost and not world.rows().wills
+
+
 @pytest.mark.pure
 def test_a_network_that_is_cut_keeps_nobody_waiting(
     world: Standing, monkeypatch: pytest.MonkeyPatch

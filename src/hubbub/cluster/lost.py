@@ -123,6 +123,7 @@ class Lost:
         """
         if key in self._asked or key in self._next:
             return
+        self.elsewhere(key, self._membership.left.since(key))  # maybe, and is gone from there, too
         gone = self._broker.lost.get(key)
         protocol = self._membership.relays.protocols.get(key[0])
         try:

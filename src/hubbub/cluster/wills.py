@@ -140,11 +140,23 @@ def known(membership: Membership, what: str) -> None:
     if membership.unknown or not broker.undecided:
         return
     broker.undecided, broker.stood = False, 0
-    lasting = {key for key, one in broker.state.sessions.items() if one.will is not None}
-    found = connected(broker, {*broker.state.wills, *lasting})
-    for key in sorted(found | stale(membership, broker.state.wills)):
+    of_before = _left_open(broker)
+    for key in sorted(connected(broker, of_before) | stale(membership, _ending(broker, of_before))):
         session = broker.sessions.get(key)
         if session is None or not session.number:
             withdraw(broker, key)
-    gone = [will for key, will in broker.state.wills.items() if key not in broker.sessions]
-    publish_wills(gone, membership.relays.protocols)
+    gone = _ending(broker, of_before - broker.sessions.keys())
+    publish_wills(gone.values(), membership.relays.protocols)
+
+
+def _left_open(broker: Broker) -> set[Key]:
+    """Who has a will here. Who was lost just now is asked about where they wait (`lost`): of them
+    it may be said that they are where they came from.
+    """
+    lasting = {key for key, one in broker.state.sessions.items() if one.will is not None}
+    return (lasting | broker.state.wills.keys()) - broker.lost.keys()
+
+
+def _ending(broker: Broker, keys: Collection[Key]) -> dict[Key, Row]:
+    """The wills of those of them whose sessions end with their connections."""
+    return {key: will for key, will in broker.state.wills.items() if key in keys}
