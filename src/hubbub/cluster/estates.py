@@ -115,6 +115,7 @@ class Estate(Session):
     """`holder`: the node that has it now, None while that is away. `wants`: its filters. `keeping`:
     what is kept here for its sessions that last, if it has any; then it is lasting itself, and
     stands also while nobody holds it; `passing`: what is handed on to be kept there instead.
+    `told`: a node that held it has said all that it wants, since this one was started.
     `before`: the same as `keeping` of origins that were taken over, which goes first: who published
     it goes on where it was taken over. `ebbing`: filters for which nothing is to be kept any more
     as soon as all that is kept is on its way, and whether they are wanted live then; `_behind`:
@@ -132,6 +133,7 @@ class Estate(Session):
         self.passing: Passing | None = None
         self.before: list[Keeping] = []
         self.wants: dict[tuple[str, bool], Subscription] = {}
+        self.told = False
         self.ebbing: dict[tuple[str, bool], bool] = {}
         self._behind = False
         encodings = membership.crossing.by_qos

@@ -314,21 +314,20 @@ class Adoption:
                     membership.estate_of(estate).go_on_for(origin)
 
     def _recall_who_is_away(self) -> None:
-        """For whom it kept messages, and of whom this node has not heard: it lost its journal, and
-        they are away, or were met and have not said what they want.
+        """What those want for whom it kept messages, and who have not said so to this node: it lost
+        its journal, or was started since, and they are away, or were met just now. One that does
+        not want that any more says so when it is there.
         """
         membership = self.membership
         for session in kept_in(self.state):
             estate, origin = estate_and_origin(session.client)
-            if origin or estate in membership.holdings.held or membership.knows(estate):
-                continue
             names = [name for name, (qos, _) in session.subscriptions.items() if qos]
-            if estate in membership.estates:
-                for name in names:
-                    membership.estates[estate].want((name, membership.is_literal(name)), True)
+            there = estate in membership.holdings.held or membership.knows(estate)
+            if origin or there or not names:
                 continue
-            wants = [(name_to_wire(one), membership.is_literal(one), True) for one in names]
-            membership.remember(frames.Holding(estate, 0, wants, []))
+            away = membership.estate_of(estate)
+            for name in names:
+                away.want((name, membership.is_literal(name)), True)
 
 
 def remember_away(membership: Membership, name: str, state: State) -> Iterator[None]:

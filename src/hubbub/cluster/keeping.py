@@ -102,10 +102,13 @@ class Keeping:
         self._until = 0
         self._goes_on = False
         key = PROTOCOL, self.session.client
-        if key not in broker.state.sessions:
+        begins = key not in broker.state.sessions
+        if begins:
             broker.sessions[key] = self.session
             self._connected(broker.clock.stamp())
         self._look()
+        if begins and estate.holder is None:
+            self.rest()
 
     def _look(self) -> None:
         self.state = self.broker.state.sessions[PROTOCOL, self.session.client]

@@ -340,13 +340,11 @@ class Membership(Hooks):
         self.directory.remember(holding.estate, holding.lasts)
 
     def knows(self, name: str) -> bool:
-        """Whether it is known what that estate wants: from whoever holds it, or this journal. There
-        may be one without that: nothing but what was kept for it came here.
+        """Whether it is known what that estate wants, from a node that held it. What came before
+        that had said all is a part of it, and this journal may be younger than a copy, or a backup.
         """
         estate = self.estates.get(name)
-        if estate is None or estate.wants:
-            return estate is not None
-        return estate.holder is not None and estate.holder.number_there > 0
+        return estate is not None and estate.told
 
     def permit(self, permits: frames.Permits) -> None:
         """Permissions were changed here."""

@@ -233,4 +233,5 @@ def _estate(
     for key, kept in wants.items():
         estate.want(key, kept)
         yield
+    estate.told = True
     yield from membership.directory.whole(node, estate.client, holding.lasts)
