@@ -161,6 +161,8 @@ def test_what_a_table_is() -> None:
     ("words", "complaint"),
     [
         (("sql", "select 1", "--format", "parquet"), "--out FILE"),
+        (("sql", "drop table messages"), "DROP: the tables are only asked here"),
+        (("sql", " -- all\n/* \n */ create or replace table a as select 1"), "CREATE: the tables"),
         (("sql", "select 1", "--out", "/none/a.csv"), "there is no directory /none"),
         (("sql", "select 1", "--plot", "none/a.png"), "there is no directory none"),
         (("replay", "--speed", "0"), "--speed: expected"),
@@ -242,6 +244,11 @@ def test_a_wrong_query_is_said_in_one_line(
         with pytest.raises(SettingError, match=r"^\[PARSE_SYNTAX_ERROR\][^\n]+$"):
             app(["sql", *asked, "--data", str(data)], standalone_mode=False)
     assert capsys.readouterr().out == "one\n1\n"
+    named = "create or replace temp view named as select 1;\ndrop view named"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(named))
+    with pytest.raises(SettingError, match="^DROP: "):
+        app(["sql", "--data", str(data)], standalone_mode=False)
+    assert capsys.readouterr().out == "done\n"
     for name in ("a.json", "a.parquet"):
         app(
             ["sql", "select 1 as one", "--data", str(data), "--out", str(tmp_path / name)],

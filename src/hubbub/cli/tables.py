@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.status import Status
 
 from hubbub.cli import complete
 from hubbub.config.settings import DEFAULT_DATA
@@ -71,8 +72,10 @@ def sql(
     if form is Format.parquet and not out:
         raise SettingError("--format parquet needs a file: --out FILE")
     from hubbub.pipeline.layout import Layout
+    from hubbub.pipeline.sql import check
     from hubbub.spark.start import end
 
+    check(query)  # before Spark starts, which takes a while
     Layout(data).stands()
     spark = start(master, remote)
     try:
@@ -98,10 +101,15 @@ def start(master: str, remote: str) -> SparkSession:
     from hubbub.spark.start import session
 
     conf = {} if remote else {"spark.driver.extraJavaOptions": SHORT_LIVED}
-    with Console(stderr=True).status("Starting Spark"):  # on a terminal only, and then gone
+    with _waiting("Starting Spark"):
         spark = session(master, remote, **conf)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
     return spark
+
+
+def _waiting(text: str) -> Status:
+    """Shown on a terminal only, and gone when it is over."""
+    return Console(stderr=True).status(text)
 
 
 def _ask(spark: SparkSession, data: str, query: str) -> pa.Table:
@@ -117,7 +125,7 @@ def _ask(spark: SparkSession, data: str, query: str) -> pa.Table:
         views(spark, data)
         return ask(spark, data, query)
 
-    with ThreadPoolExecutor(1) as thread:
+    with _waiting("Asking the tables"), ThreadPoolExecutor(1) as thread:
         answer = thread.submit(answered)
         try:
             return answer.result()

@@ -36,6 +36,11 @@ TRIES: Final = 3
 LIST_HERE: Final = "1000000"  # directories: a task for each costs more than looking into it
 _COMPUTED: Final = ("=", "+", "-", "@", "\t", "\r")  # how a formula begins, in one or other program
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+_CHANGE: Final = re.compile(
+    r"(?>\s|--[^\n]*|/\*.*?\*/)*+(?!create\s+(?:or\s+replace\s+)?(?:global\s+)?temp)"
+    r"(?P<verb>alter|create|delete|drop|insert|load|merge|replace|truncate|update)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
 
 
@@ -76,11 +81,24 @@ def opened(spark: SparkSession, layout: Layout, table: Carried, progress: Progre
     return rows.where(rows[table.columns[0].name].isNotNull())
 
 
+def check(query: str) -> None:
+    """SettingError for what would change a table: it would be a view of it that changes, for this
+    one statement, or a table of Spark's own in the directory where one is.
+    """
+    found = _CHANGE.match(query)
+    if found:
+        raise SettingError(
+            f"{found['verb'].upper()}: the tables are only asked here, `hubbub pipeline run` alone "
+            "writes them (its --keep removes rows); CREATE TEMP VIEW names a query"
+        )
+
+
 def ask(spark: SparkSession, data: str | Path, query: str) -> pa.Table:
     """The result of a query. Asked again if a running pipeline merged files meanwhile.
 
     Raises SettingError with the first line of what Spark says if the query is wrong.
     """
+    check(query)
     for attempt in range(TRIES):
         try:
             return spark.sql(query).toArrow()
@@ -162,7 +180,10 @@ def _as_json(names: list[str], rows: _Rows, out: TextIO) -> None:
 
 
 def _as_table(names: list[str], rows: _Rows, out: TextIO) -> None:
-    """Aligned columns, numbers to the right, long cells cut."""
+    """Aligned columns, numbers to the right, long cells cut. None: it was no question."""
+    if not names:
+        out.write("done\n")
+        return
     rows = list(rows)
     cells = [[_cut(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
