@@ -71,6 +71,8 @@ def test_no_journal(tmp_path: Path) -> None:
     for words in (("info",), ("verify",), ("export", "-"), ("compact",)):
         found = journal(*words, "--data", tmp_path)
         assert found.returncode == 2 and "holds no journal" in found.stderr, words
+    found = journal("info", "--data", "")
+    assert found.returncode == 2 and found.stderr == 'hubbub: --data "" names no directory\n'
 
 
 def test_a_failed_export_leaves_the_file(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def test_what_a_table_is() -> None:
         (("replay", "--until", "1y"), "--until: expected 90s, 30m, 1h, 7d or a time such as"),
         (("compact", "--from", "s3a://a"), "--to NEW-URL"),
         (("run", "--data", "/none"), "there is no journal"),
+        (("run", "--data", ""), '--data "" names no directory'),
         (("run", "--keep", "readings=-1"), "TABLE=DAYS, such as readings=90, got 'readings=-1'"),
         (("run", "--keep", "readings=9", "--to", "file:///none"), "does not reach --to"),
         (("run", "--anew", "nothing"), "there is no table 'nothing': expected of messages"),

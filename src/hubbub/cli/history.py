@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from hubbub.cli import profile
-from hubbub.cli.options import Cafile
-from hubbub.cli.tables import Data, Master, Remote, need_spark, start
-from hubbub.config.settings import DEFAULT_DATA
+from hubbub.cli.options import DATA, Cafile, Data
+from hubbub.cli.tables import Master, Remote, need_spark, start
 from hubbub.core.past import moment_of
 from hubbub.errors import SettingError
 from hubbub.terminal import say
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     topics: Annotated[
         str, typer.Option(metavar="FILTERS", help="MQTT filters, comma-separated; else all.")
     ] = "",
@@ -122,7 +121,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def backfill(
     table: Annotated[str, typer.Argument(help="readings, quarantine, traffic, or one of FILE.")],
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="How to decode, event times (TOML).")
     ] = "",
@@ -153,7 +152,7 @@ def backfill(
 
 
 def compact(
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     to: Annotated[
         str, typer.Option(metavar="URL", help="Write a tidy copy there instead: s3a://, …")
     ] = "",
@@ -171,7 +170,7 @@ def compact(
     if source and not to:
         raise SettingError("on object storage files cannot be exchanged: say --to NEW-URL as well")
     if to:
-        with _spark("" if source else data, master, remote) as spark:
+        with _spark(None if source else data, master, remote) as spark:
             from hubbub.pipeline.copy import copy
 
             for name, rows in copy(spark, data, source, to):
@@ -205,7 +204,7 @@ def rules_of(file: str) -> Rules:
 
 
 def need_no_writer(
-    data: str, tables: tuple[AnyTable, ...] = (), anew: tuple[str, ...] = ()
+    data: Path, tables: tuple[AnyTable, ...] = (), anew: tuple[str, ...] = ()
 ) -> None:
     """Say it before Spark starts, which takes its time. Raises DirectoryError if another one
     writes there, or a table is gone.
@@ -236,18 +235,18 @@ def hub_at(source: Source) -> Hub:
 
 
 @contextmanager
-def _spark(data: str, master: str, remote: str) -> Iterator[SparkSession]:
+def _spark(data: Path | None, master: str, remote: str) -> Iterator[SparkSession]:
     """Spark with the tables of a data directory as views; Ctrl-C ends it without a traceback."""
     need_spark()
     from hubbub.pipeline import sql
     from hubbub.pipeline.layout import Layout
     from hubbub.spark.start import end
 
-    if data:
+    if data is not None:
         Layout(data).stands()
     spark = start(master, remote)
     try:
-        if data:
+        if data is not None:
             sql.views(spark, data)
         yield spark
     except KeyboardInterrupt:

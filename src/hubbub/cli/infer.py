@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hubbub.cli.tables import Data, need_spark
-from hubbub.config.settings import DEFAULT_DATA
+from hubbub.cli.options import DATA, Data
+from hubbub.cli.tables import need_spark
 from hubbub.errors import HubbubError
 
 
 def infer(
     topics: Annotated[str, typer.Argument(help="An MQTT filter: 'plant/+/temp'.")],
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     name: Annotated[str, typer.Option(metavar="NAME", help="Of the table.")] = "",
     rules: Annotated[
         str, typer.Option(metavar="FILE", help="How to decode, if the messages do not say (TOML).")
@@ -31,8 +30,8 @@ def infer(
     name = name or name_of(topics)
     check_name(name)
 
-    directory_of(Path(data))
-    found = look(Journal(data), topics, read_rules(rules) if rules else NO_RULES)
+    directory_of(data)
+    found = look(Journal(str(data)), topics, read_rules(rules) if rules else NO_RULES)
     if not found.types:
         raise HubbubError(
             f"no message of {topics} in the newest rows of {data} has values that can be read "

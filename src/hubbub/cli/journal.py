@@ -16,7 +16,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Shown
 
-from hubbub.config.settings import DEFAULT_DATA
+from hubbub.cli.options import DATA, Data
 from hubbub.errors import SettingError
 from hubbub.journal import backup as copies
 from hubbub.journal import examine, holds, lock
@@ -28,8 +28,6 @@ _UNREAD: Final = 3
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Data = Annotated[Path, typer.Option(metavar="DIR", help="The hub's data directory.")]
-_DATA = Path(DEFAULT_DATA)
 
 
 class Format(StrEnum):
@@ -55,7 +53,7 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 @app.command()
 def hold(
     name: Annotated[str, typer.Argument(help="Of the reader; without one all are shown.")] = "",
-    data: Data = _DATA,
+    data: Data = DATA,
     at: Annotated[
         int | None, typer.Option(metavar="SEQ", min=0, help="It has read up to this row.")
     ] = None,
@@ -84,7 +82,7 @@ def hold(
 
 
 @app.command()
-def info(data: Data = _DATA) -> None:
+def info(data: Data = DATA) -> None:
     """What lies in the directory, and who uses it."""
     directory = examine.directory_of(data)
     found = examine.inventory(directory)
@@ -106,7 +104,7 @@ def info(data: Data = _DATA) -> None:
 
 
 @app.command()
-def verify(data: Data = _DATA) -> None:
+def verify(data: Data = DATA) -> None:
     """Read every byte, and say what a start would do.
 
     Exit code 0: all is right; 1: something is damaged or lost, a hub starts all the same; 2: a hub
@@ -139,7 +137,7 @@ def _tell(verdict: examine.Verdict) -> None:
 
 @app.command()
 def scrub(
-    data: Data = _DATA,
+    data: Data = DATA,
     rate: Annotated[
         float, typer.Option(metavar="MB/S", min=0.1, help="How fast to read, on average.")
     ] = 20,
@@ -155,7 +153,7 @@ def scrub(
 
 @app.command()
 def repair(
-    data: Data = _DATA,
+    data: Data = DATA,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
     ] = False,
@@ -181,7 +179,7 @@ def repair(
 @app.command()
 def backup(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory to be made.")],
-    data: Data = _DATA,
+    data: Data = DATA,
     link: Annotated[
         bool, typer.Option("--link", help="Hard links to finished files instead of copies.")
     ] = False,
@@ -196,7 +194,7 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `backup` made.")],
-    data: Data = _DATA,
+    data: Data = DATA,
     force: Annotated[
         bool, typer.Option("--force", help="Also a damaged one: what is missing is listed.")
     ] = False,
@@ -212,7 +210,7 @@ def restore(
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; - is stdout.")],
-    data: Data = _DATA,
+    data: Data = DATA,
     form: Annotated[
         Format | None,
         typer.Option("--format", help="JSON lines, or an Arrow IPC stream; else by FILE's ending."),
@@ -253,7 +251,7 @@ def export(
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")],
-    data: Data = _DATA,
+    data: Data = DATA,
 ) -> None:
     """Make a journal of exported rows, in an empty directory.
 
@@ -280,7 +278,7 @@ def _opened(file: Path) -> BufferedReader:
 
 @app.command()
 def compact(
-    data: Data = _DATA,
+    data: Data = DATA,
     keep_days: Annotated[
         float, typer.Option(metavar="DAYS", min=0, help="Remove older rows; 0 keeps all.")
     ] = 0,

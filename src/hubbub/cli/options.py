@@ -5,7 +5,8 @@
     @takes(Target)
     def pub(target: Target, …)          has them beside its own
 
-Also those of TLS, which are the same for every command that speaks with a hub.
+Also the data directory, and those of TLS, which are the same for every command that speaks with
+a hub.
 """
 
 from __future__ import annotations
@@ -17,11 +18,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, get_type_hint
 
 import typer
 
+from hubbub.config.settings import DEFAULT_DATA
 from hubbub.errors import SettingError
 
 if TYPE_CHECKING:
     import ssl
 
+
+
+def _directory(said: str) -> Path:
+    """A path of no letters is the current directory to Python, and nobody meant that."""
+    if not said:
+        raise SettingError('--data "" names no directory')
+    return Path(said)
+
+
+Data = Annotated[
+    Path, typer.Option(metavar="DIR", parser=_directory, help="The hub's data directory.")
+]
+DATA: Final = Path(DEFAULT_DATA)
 Cafile = Annotated[Path | None, typer.Option(help="TLS: certificates to trust.")]
 Cert = Annotated[Path | None, typer.Option(help="TLS: our certificate.")]
 Key = Annotated[Path | None, typer.Option(help="TLS: its key.")]

@@ -26,9 +26,8 @@ from rich.table import Table
 
 from hubbub.cli import complete, history, tables
 from hubbub.cli.infer import infer
-from hubbub.cli.options import Cafile
-from hubbub.cli.tables import Data, Master, Remote, need_spark
-from hubbub.config.settings import DEFAULT_DATA
+from hubbub.cli.options import DATA, Cafile, Data
+from hubbub.cli.tables import Master, Remote, need_spark
 from hubbub.config.sources import load
 from hubbub.errors import SettingError
 from hubbub.journal import holds
@@ -116,7 +115,7 @@ class _Wanted(NamedTuple):
     `hubbub.pipeline.run.run` takes, as it takes it.
     """
 
-    data: str
+    data: Path
     to: str
     once: bool
     hold: str
@@ -157,7 +156,7 @@ class _Wanted(NamedTuple):
 
 @app.command()
 def run(
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     once: Once = False,
     every: Every = None,
     only: Only = "",
@@ -197,12 +196,12 @@ def run(
     written = {table.name for table in pipeline.chosen(names, said)}
     if idle := [name for name in again if name not in written]:
         raise SettingError(f"--anew {','.join(idle)}: this run does not write it (--tables)")
-    _check(source.here(Path(data)), to, hold, days)
+    _check(source.here(data), to, hold, days)
     if not to:
         history.need_no_writer(data, pipeline.chosen(names, said), again)
     counted = _counted(metrics, source, data, to)
     if hold:
-        _hold(source, Path(data), hold, counted, _reader(data, to))
+        _hold(source, data, hold, counted, _reader(data, to))
     publish = _publisher(publish_to or hub, token_file, cafile).alerts if said.alert else None
     more = {
         "every": every, "skip_lost": skip_lost, "rules": said, "publish": publish, "only": names,
@@ -270,7 +269,7 @@ def _follow(
     if ui:
         print(f"Spark's own pages: {ui}")
     print("Spark runs; its first batch takes longer than the others.", flush=True)
-    here = wanted.pipeline["source"].here(Path(data))
+    here = wanted.pipeline["source"].here(data)
     with (
         _Progress(counted, _holding(here, wanted)) as progress,
         _watch(wanted, here, ui, progress),
@@ -283,7 +282,7 @@ def _follow(
 
 @app.command()
 def status(
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say how far the tables stand, how far behind the journal, and who writes them."""
@@ -349,7 +348,7 @@ def _watch(wanted: _Wanted, here: Path | None, ui: str, shown: _Progress) -> Wat
     return shown.watch
 
 
-def _counted(address: str, source: Source, data: str, to: str) -> Metrics:
+def _counted(address: str, source: Source, data: Path, to: str) -> Metrics:
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.metrics import PATIENCE, Metrics
 
@@ -363,9 +362,9 @@ def _counted(address: str, source: Source, data: str, to: str) -> Metrics:
     return metrics
 
 
-def _reader(data: str, to: str) -> str:
+def _reader(data: Path, to: str) -> str:
     """Whose hold it is: where the tables lie, which no two pipelines write."""
-    return to or str(Path(data, "tables").resolve())
+    return to or str((data / "tables").resolve())
 
 
 def _holding(here: Path | None, wanted: _Wanted) -> Callable[[int], None] | None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.status import Status
 
 from hubbub.cli import complete
-from hubbub.config.settings import DEFAULT_DATA
+from hubbub.cli.options import DATA, Data
 from hubbub.errors import HubbubError, SettingError
 from hubbub.terminal import say, screened
 
@@ -29,7 +29,6 @@ CANCEL_AGAIN: Final = 0.5  # seconds
 PROMPT: Final = "hubbub> "
 MORE: Final = "      > "
 
-Data = Annotated[str, typer.Option(metavar="DIR", help="The hub's data directory.")]
 Master = Annotated[str, typer.Option(metavar="URL", help="Spark's master, spark://HOST:PORT.")]
 Remote = Annotated[str, typer.Option(metavar="URL", help="A Spark Connect server, sc://HOST:PORT.")]
 
@@ -45,7 +44,7 @@ def sql(
     query: Annotated[
         str, typer.Argument(help="What to ask, in Spark SQL; else standard input, or a prompt.")
     ] = "",
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
     given: Annotated[
         Format | None, typer.Option("--format", help="How to write it; else FILE's name says it.")
     ] = None,
@@ -112,7 +111,7 @@ def _waiting(text: str) -> Status:
     return Console(stderr=True).status(text)
 
 
-def _ask(spark: SparkSession, data: str, query: str) -> pa.Table:
+def _ask(spark: SparkSession, data: Path, query: str) -> pa.Table:
     """The result of a query over the tables as they stand now.
 
     Ctrl-C cancels it in Spark too, and is raised when it is over. Spark is called in a thread of
@@ -167,7 +166,7 @@ def statements(lines: Iterable[str]) -> Iterator[str]:
         yield said
 
 
-def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -> None:
+def _prompt(spark: SparkSession, data: Path, form: Format, out: str, plot: str) -> None:
     """Ask until the end of the input. A statement ends with `;`, Ctrl-C drops it."""
     import readline  # noqa: F401  # gives input() a history
 
@@ -196,7 +195,7 @@ def _prompt(spark: SparkSession, data: str, form: Format, out: str, plot: str) -
             say(str(error), stream=sys.stderr)
 
 
-def _describe(name: str, data: str) -> None:
+def _describe(name: str, data: Path) -> None:
     """What there is to ask: all tables with their grain, or the columns of one."""
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.tables.table import CARRIED
@@ -214,7 +213,7 @@ def listing(
     name: Annotated[
         str, typer.Argument(help="A table: then its columns.", autocompletion=complete.tables)
     ] = "",
-    data: Data = DEFAULT_DATA,
+    data: Data = DATA,
 ) -> None:
     """List the tables with their rows and sizes, or the columns of one with their meaning.
 
@@ -253,7 +252,7 @@ def _rows(files: list[Path], column: str) -> int:
     return sum(len(cells) - cells.null_count for cells in read)
 
 
-def _columns(name: str, data: str) -> None:
+def _columns(name: str, data: Path) -> None:
     from hubbub.pipeline.layout import Layout
     from hubbub.pipeline.tables.typed import every
 
