@@ -76,12 +76,12 @@ def test_the_bounds_of_a_queue() -> None:
     broker, log = recording()
     queue = queue_with(broker, max_messages=2)
     send(broker, b"0", b"1", b"2")
-    assert list(queue.messages) == [0, 1] and broker.queues.room(queue) == 0
+    assert list(queue.messages) == [0, 1] and broker.queues.room(queue, broker.itself) == 0
     broker.queues.acknowledge(queue, 0, broker.itself)
-    assert broker.queues.room(queue) == 1
+    assert broker.queues.room(queue, broker.itself) == 1
     broker.queues.configure(queue, QueueSettings(max_bytes=10))
     send(broker, b"123456", b"7890", b"x")
-    assert queue.bytes == 11 and broker.queues.room(queue) == 0
+    assert queue.bytes == 11 and broker.queues.room(queue, broker.itself) == 0
     assert broker.metrics.dropped == {"queue full": 2}
     agrees(broker, log)
 

@@ -20,6 +20,7 @@ import pytest
 from hubbub.config.settings import Journal as JournalSettings
 from hubbub.config.settings import Listener, Settings
 from hubbub.core.broker import Broker
+from hubbub.core.quotas import BEFORE
 from hubbub.errors import DirectoryError
 from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
@@ -120,6 +121,7 @@ async def test_a_full_disk(tiny_disk: Path, caplog: pytest.LogCaptureFixture) ->
     ballast = tiny_disk / "ballast"
     ballast.write_bytes(bytes(11 << 20))
     async with running(tiny_disk / "data") as node, peer(node, b"ann") as ann:
+        node.broker.sessions["mqtt", "ann"].payer = BEFORE  # nobody's, so all of the disk is there
         for number in range(1, 41):
             ann.publish(number, f"r/{number}", 50_000, retain=True)
         await until(lambda: journal_of(node).trouble, "no trouble")
@@ -286,6 +288,7 @@ async def test_a_disk_that_fills_refuses_what_stays_and_recovers_by_itself(
     )
     async with Node(settings) as node, peer(node, b"ann") as ann, peer(node, b"bob") as bob:
         broker, number = node.broker, 0
+        broker.sessions["mqtt", "ann"].payer = BEFORE  # nobody's, so all of the disk is there
         while not broker.no_room and number < 2_000:
             number += 1
             ann.publish(number, "$queue/q", 20_000)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from hubbub.auth.passwords import add_user
 from hubbub.client import mqtt
 from hubbub.client.mqtt import Message, MqttClient
 from hubbub.errors import Refused
@@ -31,6 +32,8 @@ STAYS: Final = 10  # retained messages that nobody takes away
 SIZE: Final = 100_000  # of a payload; random bytes, or segments that are compressed were nothing
 PASSING: Final = 2_000  # messages of traffic that stays nowhere: more than the disk has
 LEFT: Final = 60.0  # seconds for what was taken away to be room
+CROWD: Final = 20  # users: each gets a part of the last of the disk, and together they fill it
+SECRET: Final = "secret"
 
 
 class Kind(NamedTuple):
@@ -61,16 +64,41 @@ def little(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-async def fill(client: MqttClient, kind: Kind) -> list[int]:
-    """Publish until one is refused; the numbers of those that were acknowledged."""
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("users") / "users"
+    for number in range(CROWD):
+        add_user(path, f"u{number}", SECRET.encode(), scram=False)
+    return path
+
+
+def url(hub: RunningHub, user: str) -> str:
+    return hub.url("mqtt").replace("://", f"://{user}:{SECRET}@")
+
+
+async def fill(hub: RunningHub, kind: Kind) -> list[int]:
+    """One user after the other publishes until one is refused, until nothing more may stay; the
+    numbers of those that were acknowledged.
+    """
     taken: list[int] = []
-    for number in range(DISK * 20):
+    for user in range(CROWD):
+        async with mqtt.connect(url(hub, f"u{user}"), f"fills{user}") as client:
+            before = len(taken)
+            await fill_alone(client, kind, taken)
+            assert len(taken) > before or "kept free" in log_of(hub), "the first took it all"
+        if "kept free" in log_of(hub):
+            return taken
+    raise AssertionError("there is still room")
+
+
+async def fill_alone(client: MqttClient, kind: Kind, taken: list[int]) -> None:
+    for number in range(len(taken), DISK * 20):
         payload = b"%d " % number + os.urandom(SIZE)
         try:
             await client.publish(kind.topic.format(number), payload, 1, kind.retain)
         except Refused as refusal:
             assert "quota" in str(refusal).lower(), refusal
-            return taken
+            return
         taken.append(number)
     raise AssertionError("nothing was refused")
 
@@ -106,22 +134,25 @@ async def has_room(client: MqttClient, kind: Kind) -> bool:
 
 
 @pytest.mark.parametrize("name", KINDS)
-async def test_a_disk_is_filled(name: str, disk: Path, start_hub: StartHub) -> None:
-    kind, data = KINDS[name], disk / "data"
-    hub = start_hub(data=data)
-    async with mqtt.connect(hub.url("mqtt"), AWAY, False, session_expiry=3600) as away:
+async def test_a_disk_is_filled(
+    name: str, disk: Path, start_hub: StartHub, users: Path
+) -> None:  # fmt: skip
+    kind, data, guarded = KINDS[name], disk / "data", ("--set", f"password_file={users}")
+    hub = start_hub(*guarded, data=data)
+    async with mqtt.connect(url(hub, "u0"), AWAY, False, session_expiry=3600) as away:
         await away.subscribe(KINDS["a session that is away"].filter, 1)
-    async with mqtt.connect(hub.url("mqtt"), "fills") as client:
-        taken = await fill(client, kind)
+    taken = await fill(hub, kind)
+    assert re.search("user 'u0' has taken .* of the last", log_of(hub)), "and of whom first"
+    async with mqtt.connect(url(hub, "u1"), "passes") as client:
         await pass_through(client, PASSING)
         assert not await has_room(client, kind), "it was full, and nobody took anything away"
     assert re.search("kept free", log_of(hub)), "the log says so"
     hub.stop(signal.SIGKILL)
-    hub = start_hub(data=data)
+    hub = start_hub(*guarded, data=data)
     reader = {"clean": False, "session_expiry": 3600} if "away" in name else {}
-    async with mqtt.connect(hub.url("mqtt"), AWAY if reader else "takes", **reader) as client:  # type: ignore[arg-type]
+    async with mqtt.connect(url(hub, "u0"), AWAY if reader else "takes", **reader) as client:  # type: ignore[arg-type]
         assert await take_away(client, kind, len(taken)) == set(taken), "acknowledged, and lost"
-    async with mqtt.connect(hub.url("mqtt"), "goes on") as client, asyncio.timeout(LEFT):
+    async with mqtt.connect(url(hub, "u1"), "goes on") as client, asyncio.timeout(LEFT):
         while not await has_room(client, kind):
             await pass_through(client, 20)
         await pass_through(client, PASSING)
@@ -132,35 +163,36 @@ async def test_a_disk_is_filled(name: str, disk: Path, start_hub: StartHub) -> N
 async def take_all(hub: RunningHub, name: str, count: int) -> None:
     """Take away what was filled with, as its owner would."""
     if name == "a session that is away":
-        async with mqtt.connect(hub.url("mqtt"), AWAY, True):
+        async with mqtt.connect(url(hub, "u0"), AWAY, True):
             return
-    async with mqtt.connect(hub.url("mqtt"), "takes") as client:
+    async with mqtt.connect(url(hub, "u0"), "takes") as client:
         assert len(await take_away(client, KINDS[name], count)) == count
 
 
 @pytest.mark.parametrize("name", KINDS)
 async def test_room_comes_back_where_nobody_publishes(
-    name: str, little: Path, start_hub: StartHub
+    name: str, little: Path, start_hub: StartHub, users: Path
 ) -> None:
     """What is refused leaves no row, so the segment that says what was taken away never gets full:
     without its early end nothing is folded, and nothing given back.
     """
     kept = KINDS["retained messages"]
-    hub = start_hub(data=little / "data")
-    async with mqtt.connect(hub.url("mqtt"), AWAY, False, session_expiry=3600) as away:
+    guarded = ("--set", f"password_file={users}")
+    hub = start_hub(*guarded, data=little / "data")
+    async with mqtt.connect(url(hub, "u0"), AWAY, False, session_expiry=3600) as away:
         await away.subscribe(KINDS["a session that is away"].filter, 1)
-    async with mqtt.connect(hub.url("mqtt"), "fills") as client:
+    async with mqtt.connect(url(hub, "u1"), "stays") as client:
         for number in range(STAYS):
             await client.publish(f"stays/{number}", b"%d" % number, 1, True)
-        taken = await fill(client, KINDS[name])
+    taken = await fill(hub, KINDS[name])
     await take_all(hub, name, len(taken))
-    async with mqtt.connect(hub.url("mqtt"), "goes on") as client, asyncio.timeout(LEFT):
+    async with mqtt.connect(url(hub, "u1"), "goes on") as client, asyncio.timeout(LEFT):
         while not await has_room(client, kept):
             await asyncio.sleep(1)
     assert not re.search("Traceback|No space left", log_of(hub))
     hub.stop(signal.SIGKILL)
-    hub = start_hub(data=little / "data")
-    async with mqtt.connect(hub.url("mqtt"), "reads") as client:
+    hub = start_hub(*guarded, data=little / "data")
+    async with mqtt.connect(url(hub, "u0"), "reads") as client:
         await client.subscribe("stays/+", 1)
         await client.subscribe("kept/new", 1)
         found = {message.topic async for message in first(client, STAYS + 1)}

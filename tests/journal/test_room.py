@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hubbub.journal.room import LASTS, Room
+from hubbub.core.scarce import WEIGHT
+from hubbub.journal.room import LASTS, OFTEN, Room
 from hubbub.journal.segments import Directory
 
 MB = 1_000_000
@@ -95,6 +96,61 @@ def test_room_for_a_snapshot_is_not_needed_twice(
     directory.reserve.rename(directory.state / "1.rows.new")
     assert room.look(200 * MB, 200 * MB, LASTS) == ""
     assert room.left == 420 * MB + 150 * MB - 10 * MB - 200 * MB
+
+
+def test_what_is_shared_out_is_the_same_whatever_a_fold_is_at(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots come and go, and others are kept room for: what users took before is not taken
+    again. A byte that stays takes its place in the log, and five times that.
+    """
+    disk, room = Disk(monkeypatch, 1_000 * MB), Room(directory, 10 * MB)
+    disk.free = 800 * MB
+    room.look(50 * MB, 50 * MB, 0)
+    assert room.shared == 100 * MB
+    spare = room.spare
+    assert spare == (800 - 30 - 5 * 50) * MB
+    for name, size in (("1.rows.new", 30), ("1.rows", 50), ("2.rows.new", 20), ("2.rows", 50)):
+        path = directory.state / name
+        path.write_bytes(b"")
+        os.truncate(path, size * MB)
+        disk.free = (800 - sum(one.stat().st_size for one in directory.state.iterdir()) // MB) * MB
+        room.look(50 * MB, 50 * MB, 0, folding=name.endswith("new"))
+        assert room.spare == spare
+        if name.endswith("new"):
+            path.unlink()
+    directory.reserve.write_bytes(b"")
+    os.truncate(directory.reserve, 60 * MB)
+    disk.free -= 60 * MB
+    room.look(50 * MB, 50 * MB, 0)
+    assert room.spare == spare
+    disk.free -= MB
+    room.look(51 * MB, 51 * MB, 0)
+    assert room.spare == spare - WEIGHT * MB
+
+
+def test_what_is_shared_out_ends_where_nothing_more_is_taken(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a large disk that is by its size, and by what the operator says if that is set."""
+    disk, room = Disk(monkeypatch, 10_000_000 * MB), Room(directory, 4 * MB)
+    disk.free = 1 << 30
+    assert room.look(0, 0, 0) == "" and room.spare == 0
+    assert room.shared == 4 << 30
+    room.least = 7 * MB
+    disk.free = 8 * MB
+    assert room.look(0, 0, 0) == "" and room.spare == MB
+
+
+def test_it_is_looked_often_while_little_is_left_to_share_out(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one user took several shares between two looks."""
+    disk, room = Disk(monkeypatch, 10_000 * MB), Room(directory, 64 * MB)
+    for free in (1_600, 1_000, 600):
+        disk.free = free * MB
+        room.look(0, 0, 0)
+        assert room.unseen * WEIGHT <= room.shared // OFTEN + 6 * MB
 
 
 def test_a_system_that_says_nothing_has_room(

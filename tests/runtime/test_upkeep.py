@@ -49,6 +49,9 @@ class ShortJournal:
     def early_end_due(self) -> bool:
         return self.shortage != ""
 
+    def wants_room(self) -> bool:
+        return self.shortage != ""
+
     def end_early(self) -> None:
         self.ended.append(self.clock.time)
         self.finished = True

@@ -132,6 +132,19 @@ class Broker(Context):
     def keep_room(self, reason: str) -> None:
         """From now on nothing is taken that stays on the disk; "" and it is again."""
         self.no_room = reason
+        self._count_tight()
+
+    def share_room(self, left: int, zone: int) -> bool:
+        """So many bytes are left until nothing is taken that stays: less than `zone` is shared out
+        (`core.scarce`). Whether that begins or ends now.
+        """
+        changed = self.scarce.look(left, zone)
+        if changed:
+            self._count_tight()
+        return changed
+
+    def _count_tight(self) -> None:
+        self.tight = self.no_room != "" or self.scarce.on
         self.age += 1  # routes know who must be asked
 
     def take_over(self, admission: Admission) -> None:
@@ -492,9 +505,10 @@ class Broker(Context):
         if name.startswith(QUEUE):
             queue = self.state.queue_at(name)
             if queue is not None:
-                return self.queues.room(queue) < count
-            return self.no_room != "" or self._is_full_elsewhere(sender, route, count, size)
-        if self.no_room and (route.must or (qos and _stays(route))):
+                return self.queues.room(queue, sender) < count
+            lacks = self.lacks_disk(sender) != ""
+            return lacks or self._is_full_elsewhere(sender, route, count, size)
+        if self.tight and _stays(route, qos) and self.lacks_disk(sender):
             return True
         if qos and route.bounded and self._is_full_elsewhere(sender, route, count, size):
             return True
@@ -545,6 +559,8 @@ class Broker(Context):
             subscription.session.deliver(run, subscription)
         if not route.subscriptions:
             self._reach_nobody(run)
+        if self.scarce.on and _stays(route, run.qos):
+            self.scarce.spend(run.sender, run.payload_size(), run.count)
 
     def _reach_nobody(self, run: Run) -> None:
         """An address is meant for one: if it is nobody's (any more), that is worth a number."""
@@ -629,8 +645,9 @@ class Broker(Context):
         return route.audience_seq
 
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
+        lacks = self.tight and self.lacks_disk(run.sender) != ""
         for state, _ in audience:
-            if self.no_room and state.keeps(run.payload_size() * run.count):
+            if lacks and state.keeps(run.payload_size() * run.count):
                 excess = run.count
             elif state.most:
                 excess = self.sessions[state.protocol, state.client].excess(run)
@@ -660,7 +677,13 @@ class Broker(Context):
         return self.ids.subtopic(name, session, wanted)
 
 
-def _stays(route: Route) -> bool:
-    """Whether a message there waits on the disk for a session that does not take it now."""
+def _stays(route: Route, qos: int) -> bool:
+    """Whether a message there waits on the disk: in a queue, until it is due, or for a session that
+    does not take it now.
+    """
+    if route.must or route.delay or route.name.startswith(QUEUE):
+        return True
+    if not qos:
+        return False
     groups = [one.session for one in route.subscriptions if isinstance(one.session, Group)]
     return any(state.keeps() for state, _ in route.audience) or any(one.keeps() for one in groups)

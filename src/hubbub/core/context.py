@@ -24,6 +24,7 @@ from hubbub.core.past import Archive
 from hubbub.core.quotas import Quotas
 from hubbub.core.rights import PUBLISH, Absent, Rights
 from hubbub.core.route import Route
+from hubbub.core.scarce import Scarce
 from hubbub.core.session import Session, Silent, Subscription
 from hubbub.core.state import Key, State
 from hubbub.core.topics import DELAYED, Filters, delayed_topic, matches
@@ -44,7 +45,8 @@ class Context:
     another turn. `readings`: what each name under `$SYS` says now. `no_room`: why nothing is taken
     that would stay on the disk (in queues, for sessions that are away, delayed, under a new
     retained name), `no_quorum`: why nothing new can last just now, `unmet`: why a session
-    that is not known here may be elsewhere all the same; "" as a rule.
+    that is not known here may be elsewhere all the same; "" as a rule. `scarce`: who may have how
+    much of what a disk that fills has left; `tight`: whether that, or `no_room`, is so now.
     `undecided`: another node may have what lasts here, so nothing is due. `stood`: up to then
     (microseconds since 1970) this hub stood still, and who had come before may be at another node;
     0 = that is known; `look_awake` finds it out. `lost`: who was lost just now and may be at
@@ -70,6 +72,7 @@ class Context:
         self.phantoms: dict[int, Session] = {}
         self.sessions: dict[Key, Session] = {}
         self.no_room = ""
+        self.tight = False
         self.no_quorum = self.unmet = ""
         self.undecided = False
         self.stood = 0
@@ -80,6 +83,7 @@ class Context:
         self.open = Rights()
         self.audit = Audit(clock, log)
         self.quotas = Quotas(clock, self.metrics, self.audit)
+        self.scarce = Scarce(self.quotas)
         self.gates: list[Gate] = []
         self.hooks: Hooks | None = None
         self.watcher: Hooks | None = None
@@ -104,6 +108,10 @@ class Context:
             if stint.over():
                 self.later(partial(self.in_turns, pieces))
                 return
+
+    def lacks_disk(self, sender: Session) -> str:
+        """Why nothing of this client is taken that would stay on the disk, "" if it is."""
+        return self.no_room or self.scarce.lacks(sender)
 
     def on_account_of(self, whose: str) -> Session:
         """The hub itself, as which it publishes later what counts for somebody (`core.quotas`)."""

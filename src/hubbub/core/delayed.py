@@ -39,7 +39,7 @@ class Delays:
     def has_room(self, sender: Session, count: int) -> bool:
         """Whether so many more of this client may wait."""
         broker, there = self.broker, len(self.broker.state.delayed)
-        return not (broker.no_room or broker.quotas.lacks(LATER, sender, there, count))
+        return not (broker.lacks_disk(sender) or broker.quotas.lacks(LATER, sender, there, count))
 
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""
@@ -49,6 +49,7 @@ class Delays:
             return
         kept = broker.signed(run) if run.retain else run
         run.first = log.append_run(kept, 0) if log.records else log.keep(run)
+        broker.scarce.spend(run.sender, run.payload_size(), run.count)
         time = kept.time or broker.clock.stamp()
         for seq, message in enumerate(run.messages(), run.first):
             log.pin(seq)

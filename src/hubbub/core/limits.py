@@ -154,6 +154,7 @@ CLOCK_BEHIND: Final = 3600  # seconds a start takes for a clock that was set; mo
 GROWTH_LEAST: Final = 16 * KIB  # some ten small groups; an idle hub's segment is no longer
 GROWTH_MOST: Final = 1 * MIB  # more was no faster; a sync that carries them takes a millisecond
 GROWTH_BEHIND_BYTES: Final = 128 * KIB  # behind a larger frame they would serve few syncs
+SCARCE_USERS: Final = 10_000  # who published what stays on a disk that fills: 200 bytes each
 RESERVE_BYTES: Final = 4 * MIB  # kept free for the next snapshot, beside the size of the last
 FRAME_BYTES: Final = 4 * MIB  # of one frame of many rows; a reader takes a frame whole
 FRAME_CACHE_BYTES: Final = 8 * MIB  # frames read back: an offline client's backlog is in order

@@ -180,9 +180,11 @@ class Queues:
             if not self.awaiting[name]:
                 del self.awaiting[name]
 
-    def room(self, queue: Queue) -> int:
-        """How many more messages a queue takes. With room for bytes left, any size fits."""
-        if self.broker.no_room:
+    def room(self, queue: Queue, sender: Session) -> int:
+        """How many more messages a queue takes of this client. With room for bytes left, any size
+        fits.
+        """
+        if self.broker.tight and self.broker.lacks_disk(sender):
             return 0
         most, largest = self.max_messages, self.max_bytes
         own = queue.settings
@@ -398,7 +400,7 @@ class Queues:
         sent = direct and log.records
         if not sent and not run.first:
             run.first = log.number(run) if direct else log.keep(run)
-        room = self.room(queue)
+        room = self.room(queue, run.sender)
         for index, message in enumerate(run.messages()):
             if index >= room:
                 self.broker.metrics.drop("queue full")

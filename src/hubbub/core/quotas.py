@@ -11,6 +11,7 @@
     open requests         requests with a reply id            one is published, and is to get its id
     sink partitions       those of queries that publish       the first batch of one comes
     messages for a node   those that wait for each of them    one is published that is to wait
+    last of the disk      what stays, where little is left    the same
 
 Who is nobody in particular counts as its address, and so does a user whose name nobody checked.
 What the hub does by itself counts for nobody. What was taken is given back when it ends; what is
@@ -43,6 +44,7 @@ from hubbub.core.metrics import Metrics
 from hubbub.core.session import Session
 
 DELAYED: Final = "delayed messages"
+DISK: Final = "last of the disk"  # `core.scarce` counts it
 KEPT: Final = "messages for a node"
 NAMED: Final = "queues"
 REQUESTS: Final = "open requests"

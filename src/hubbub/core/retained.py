@@ -196,8 +196,9 @@ class Retained:
         if not may_be_kept(name):
             return True
         before = state.kept.get(name, NOTHING)
-        if broker.no_room:
-            return name in state.retained and kept_size(name, size) <= before.size
+        grows = name not in state.retained or kept_size(name, size) > before.size
+        if broker.tight and grows and broker.lacks_disk(sender):
+            return False
         if len(state.retained) >= self.most and name not in state.retained:
             return False
         size = kept_size(name, size)
@@ -220,6 +221,7 @@ class Retained:
         self._give(name)
         if message.payload:
             size, expires = kept_size(name, len(message.payload)), message.expires
+            self.broker.scarce.spend(run.sender, size)
             whose = self.broker.quotas.take(RETAINED_BYTES, run.sender, size)
             state.retain(name, seq, Kept(size, expires, whose))
             if expires:

@@ -182,7 +182,7 @@ class Routing:
         if client is not None and client.direct is not None:
             route.subscriptions = [client.direct]
             self._add_audience(route, client.direct)
-            route.bounded = route.audience != [] and route.elsewhere() != []
+            route.bounded = route.audience != [] and (broker.tight or route.elsewhere() != [])
 
     def _fill(self, route: Route, sender: Session) -> None:
         """Who subscribed gets it, and what lasts of these is named in the log."""
@@ -202,7 +202,7 @@ class Routing:
         waits = route.must or route.shared or route.audience != []
         if len(route.audience) == 1 and not (route.record or route.must or route.shared):
             route.way = next((one.session for one in route.subscriptions if _lasts(one)), None)
-        route.bounded = waits and (broker.no_room != "" or route.elsewhere() != [])
+        route.bounded = waits and (broker.tight or route.elsewhere() != [])
 
     def _add_audience(self, route: Route, subscription: Subscription) -> None:
         session = subscription.session

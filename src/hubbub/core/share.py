@@ -127,7 +127,7 @@ class Group(Session):
         return self.lasts() and not any(member.session.ready() for member in self.members)
 
     def _may_wait(self, session: Session, sender: Session, count: int, size: int) -> bool:
-        if self.broker.no_room:
+        if self.broker.tight and self.broker.lacks_disk(sender):
             return session.number != 0 and session.unacknowledged() < PREFETCH
         waits = session.number != 0 or session.lasting
         return waits and not session.lacks_room(sender, count, size)

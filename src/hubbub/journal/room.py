@@ -11,6 +11,13 @@ carries it anew; a disk that is filled with it could not even be tidied up. So a
 
 whichever is more. A small disk has small segments: of 150 MB one of 64 MiB, the snapshot of it and
 the next segment are all there is, and the first one may not go before the second is folded too.
+Before that, the last of what may be taken is shared out among users (`core.scarce`): a tenth of the
+disk, of a large one 4 GiB. How much is left of it must not change with folds, or what was taken
+before would count as taken now. So what stays is counted five times from the start, and all
+snapshots that there are as free:
+
+    two snapshots that lie there, one that is being written, and the two that are kept free
+
 Asked by the journal a few times a second, and when so much was written that it may be short:
 a fast disk takes a third of a small one between two looks. Removes and refuses nothing itself.
 """
@@ -23,11 +30,17 @@ from pathlib import Path
 from typing import Final
 
 from hubbub.core.limits import KIB
+from hubbub.core.scarce import WEIGHT, megabytes
 from hubbub.journal.segments import Directory
 
 SEGMENTS: Final = 3  # the one that is written, one that is folded, one that is compressed
 SHARE: Final = 20  # a twentieth: file systems get slow, and others write there too
 SHARE_MOST: Final = 1 << 30
+SNAPSHOTS: Final = 5  # of what stays, until the last one is written and all others have gone
+SHARED: Final = 10  # a tenth: it is what one user alone has less of a disk, nearly
+SHARED_MOST: Final = 4 << 30
+OFTEN: Final = 16  # looks while what is shared out is taken: one user takes so much too much
+SOONEST: Final = 64  # part of a segment that is written between two looks, each of 0.1 ms
 HELD: Final = 32  # segments that a disk has room for at least
 SEGMENT_LEAST: Final = 64 * KIB  # as the setting
 UNSEEN: Final = 8  # part of what is left: a byte takes its own room, and that of three snapshots
@@ -38,13 +51,18 @@ LASTS: Final = 5.0  # seconds without a break that it must be: a fold moves the 
 class Room:
     """`least`: bytes to keep free, whatever the disk; 0 for the rule above. `free`: what there was
     at the last look. `left`: bytes that may still be written before the next snapshot has no room,
-    `unseen`: before it must be looked again. Whoever writes says so (`spend`).
-    `segment_bytes`: what is wanted, or less on a small disk.
+    `unseen`: before it must be looked again. `spare`: bytes until nothing is taken that stays,
+    of which each byte that stays takes `core.scarce.WEIGHT`; `shared`: how many of these are shared
+    out. `wanted`: the hub says that somebody may have no more of them, so what was taken away is
+    to come back. Whoever writes says so (`spend`). `segment_bytes`: what is wanted, or less on a
+    small disk.
     """
 
     def __init__(self, directory: Directory, segment_bytes: int) -> None:
         self.least = 0
         self.free = self.left = self.unseen = 0
+        self.spare = self.shared = 0
+        self.wanted = False
         self._directory = directory
         self.segment_bytes = _fitting(directory.path, segment_bytes)
         self._segments = SEGMENTS * self.segment_bytes
@@ -67,25 +85,40 @@ class Room:
         """
         try:
             disk = os.statvfs(self._directory.path)
-            begun = sum(path.stat().st_size for path in self._directory.state.glob("*.new"))
+            held = {path: path.stat().st_size for path in self._directory.state.iterdir()}
             reserve = self._directory.reserve
             kept = reserve.stat().st_size if reserve.exists() else 0
         except OSError:
             return ""
+        begun = sum(size for path, size in held.items() if path.suffix == ".new")
         free, size = disk.f_bavail * disk.f_frsize + begun, disk.f_blocks * disk.f_frsize
         self.free = free
         segments = self._segments
         self.left = free - segments // SEGMENTS - max(0, (1 + folding) * snapshot - kept)
         needed = segments + max(0, (2 + folding) * stays - kept)
-        mark = self.least or max(needed, min(size // SHARE, SHARE_MOST))
+        rule = self.least or min(size // SHARE, SHARE_MOST)
+        mark = self.least or max(needed, rule)
+        self._share(free - begun + kept + sum(held.values()), size, stays, rule)
         self.unseen = max((free - mark) // UNSEEN, self.segment_bytes // SEGMENTS)
+        until = (self.spare - self.shared if self.spare > self.shared else self.spare) // WEIGHT
+        self.unseen = min(self.unseen, max(until // OFTEN, self.segment_bytes // SOONEST))
         if free < (mark * AGAIN if self._short else mark):
             self._short, self._enough = True, inf
-            return f"the disk has {_megabytes(free)} left, and {_megabytes(mark)} are kept free"
+            return f"the disk has {megabytes(free)} left, and {megabytes(mark)} are kept free"
         self._enough = min(self._enough, now)
         self._short = self._short and now - self._enough < LASTS
-        lasts = f"the disk has {_megabytes(free)} left again, which has to last {LASTS:g} s"
+        lasts = f"the disk has {megabytes(free)} left again, which has to last {LASTS:g} s"
         return lasts if self._short else ""
+
+
+    def _share(self, unheld: int, size: int, stays: int, rule: int) -> None:
+        """What is left to share out. `unheld`: bytes free if there were no snapshots; `rule`: kept
+        free whatever stays.
+        """
+        spare = unheld - rule - (SNAPSHOTS - 2) * stays
+        if not self.least:
+            spare = min(spare, unheld - self._segments - SNAPSHOTS * stays)
+        self.spare, self.shared = spare, max(min(size // SHARED, SHARED_MOST), self._segments)
 
 
 def _fitting(path: Path, segment_bytes: int) -> int:
@@ -96,7 +129,3 @@ def _fitting(path: Path, segment_bytes: int) -> int:
         return segment_bytes
     held = disk.f_blocks * disk.f_frsize // HELD
     return min(segment_bytes, max(held, SEGMENT_LEAST)) if held else segment_bytes
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB" if size >= 1e7 else f"{size / 1e6:,.1f} MB"

@@ -436,11 +436,11 @@ class Journal(Intake):
         finished = self._finished()
         whole, size = self._to_fold()
         pressed = self._less_is_kept() or self.disk.full
-        folds = bool(finished) and (size * FOLDED_SHARE >= whole or self.shortage != "")
+        folds = bool(finished) and (size * FOLDED_SHARE >= whole or self.wants_room())
         if not folds and not pressed:
             return None
         self._rolling = finished[-1].base if folds else 0
-        short = pressed or self.shortage != ""
+        short = pressed or self.wants_room()
         return [*self._command(self._rolling), *(["--make-room"] if short else [])]
 
     def _to_fold(self) -> tuple[int, int]:
@@ -502,9 +502,12 @@ class Journal(Intake):
         passes through is in no snapshot: counted as such, a disk would be short as long as it goes.
         """
         with contextlib.suppress(OSError):  # asked again soon; it must not stop a commit
-            passing = sum(self._passing.get(file.base, 0) for file in self._finished())
+            # The first group of a segment is on its way: the one before it has no other behind it.
+            before = [file for file in self._read.files[-1:] if file.base != self._base]
+            passing = sum(self._passing.get(one.base, 0) for one in [*self._finished(), *before])
             passing += self._passing.get(self._base, 0)
-            snapshot = sum(self._to_fold()) + self._size
+            ended = sum(os.fstat(file.places.fd).st_size for file in before)
+            snapshot = sum(self._to_fold()) + ended + self._size
             stays = snapshot - passing
             self.shortage = self.room.look(snapshot, stays, self.clock.now(), folding)
         if self._roll_failures > 1:
@@ -523,7 +526,11 @@ class Journal(Intake):
         """
         known = self._changed <= self._covered
         resting = self.position == self.on_disk  # what was appended is of this segment
-        return self.shortage != "" and not known and resting and not self._finished()
+        return self.wants_room() and not known and resting and not self._finished()
+
+    def wants_room(self) -> bool:
+        """Whether something is refused for want of room."""
+        return self.shortage != "" or self.room.wanted
 
     def end_early(self) -> None:
         """End the segment, and begin the next one: a segment is finished when there is another."""

@@ -40,8 +40,10 @@ from hubbub.core.log import Log
 from hubbub.core.metrics import Histogram
 from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED, SUBSCRIBED
+from hubbub.core.scarce import megabytes
 from hubbub.core.system import System
 from hubbub.errors import SettingError
+from hubbub.journal.room import Room
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.runtime import cluster, descriptors, directory, removal, status
@@ -574,6 +576,7 @@ class Node:
     def _keep_room(self, journal: Journal) -> None:
         """A disk that fills must not stop the hub: what would stay there is refused before."""
         reason = journal.no_room(self.upkeep.folding)
+        self._share_room(journal.room)
         if (reason != "") == (self.broker.no_room != ""):
             return
         if reason:
@@ -585,6 +588,19 @@ class Node:
         else:
             log.warning("the disk has room again: everything is taken")
         self.broker.keep_room(reason)
+
+    def _share_room(self, room: Room) -> None:
+        """Before nothing is taken any more, nobody gets more than a part of the last of it."""
+        scarce = self.broker.scarce
+        if self.broker.share_room(room.spare, room.shared):
+            if scarce.on:
+                log.warning(
+                    "the disk has %s left before what stays there is refused: no user gets more "
+                    "than a fifth of that", megabytes(max(0, room.spare)),
+                )  # fmt: skip
+            else:
+                log.warning("the disk has more room: it is not shared out any more")
+        room.wanted = scarce.used_up
 
     async def remove_node(self, name: str, force: bool) -> removal.Refusal | Rest:
         """Another node of the cluster, for good. Processes of one hub are none that go."""

@@ -117,7 +117,7 @@ class _Early:
 
     def may(self, journal: Journal, now: float) -> bool:
         """Whether one is to end now. Asked while nothing is folded, nor finished."""
-        if not journal.shortage:
+        if not journal.wants_room():
             self._free = self._vain = 0
         if now < self._again or not journal.early_end_due():
             return False

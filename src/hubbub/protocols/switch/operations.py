@@ -306,8 +306,8 @@ def _answer_elsewhere(
 def enqueue(
     shared: Shared, session: Visitor, queue: Queue, message: Message, answers: bool = False
 ) -> Answer:
-    if not shared.broker.queues.room(queue):
-        raise _full(shared.broker, queue)
+    if not shared.broker.queues.room(queue, session):
+        raise _full(shared.broker, queue, session)
     number = queue.next
     message.time = shared.broker.clock.stamp()
     (shared.broker.answer if answers else shared.broker.post)(message, session)
@@ -316,14 +316,15 @@ def enqueue(
     return Answer(codec.sent(queue.name, number), level=shared.broker.level(queue.client))
 
 
-def _full(broker: Broker, queue: Queue) -> Refused:
+def _full(broker: Broker, queue: Queue, sender: Session) -> Refused:
     """Over a bound of its own a queue will take more one day; the hub's bounds are for good."""
     asked = queue.settings
     own = len(queue.messages) >= asked.max_messages > 0 or queue.bytes >= asked.max_bytes > 0
     held = f"{len(queue.messages)} messages with {queue.bytes} bytes"
     text = f"The queue {queue.name} holds {held}, no more are allowed."
-    if broker.no_room and not own:
-        text = f"No message is taken that would stay here: {broker.no_room}."
+    lacks = "" if own else broker.lacks_disk(sender)
+    if lacks:
+        text = f"No message is taken that would stay here: {lacks}."
     return Refused(429 if own else 507, text)
 
 

@@ -1,0 +1,236 @@
+"""The last of a disk that fills: each user gets a fifth, and who is not over that goes on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbub.core.limits import SCARCE_USERS, SHARE
+from hubbub.core.names import HUB
+from hubbub.core.rights import Rights
+from hubbub.core.scarce import ROW, WEIGHT, Scarce
+from hubbub.core.session import Session, Silent
+from hubbub.protocols.mqtt import codec
+from hubbub.protocols.switch import Switch
+from tests.protocols.mqtt.conversation import Stage
+from tests.protocols.mqtt.modern import Modern
+from tests.protocols.smq.device import Hub
+from tests.protocols.switch.journaled import get, post
+
+MB = 1_000_000
+ZONE = 1000 * MB
+
+
+def user(name: str) -> Session:
+    found = Silent("mqtt", name, Rights())
+    found.number, found.payer = 7, f"user {name!r}"
+    return found
+
+
+@pytest.fixture
+def scarce() -> Scarce:
+    return Stage().broker.scarce
+
+
+def test_it_is_on_from_when_as_much_is_left_as_is_kept_free(scarce: Scarce) -> None:
+    assert not scarce.look(ZONE, ZONE) and not scarce.on
+    assert scarce.look(ZONE - 1, ZONE) and scarce.on
+    assert not scarce.look(ZONE, ZONE) and scarce.on, "it does not flicker"
+    assert scarce.look(ZONE * 5 // 4, ZONE) and not scarce.on
+
+
+def test_one_user_gets_a_fifth_and_the_next_one_what_it_wants(scarce: Scarce) -> None:
+    bob, ann, left = user("bob"), user("ann"), ZONE - 1
+    scarce.look(left, ZONE)
+    while not scarce.lacks(bob):
+        scarce.spend(bob, 10 * MB)
+        left -= 10 * MB
+        scarce.look(left, ZONE)
+    assert left == pytest.approx(ZONE * 4 / 5, abs=11 * MB)
+    assert scarce.used_up
+    for _ in range(10):
+        assert not scarce.lacks(ann)
+        scarce.spend(ann, MB)
+        left -= MB
+        scarce.look(left, ZONE)
+    scarce.spend(bob, MB)
+    scarce.look(left - MB, ZONE)
+    assert scarce.lacks(bob)
+
+
+def test_what_came_back_is_nobodys(scarce: Scarce) -> None:
+    """A device that says much and is heard at once is not stopped by the disk of others."""
+    bob, left = user("bob"), ZONE // 2
+    scarce.look(left, ZONE)
+    for _ in range(100):
+        for _ in range(10):
+            scarce.spend(bob, MB)
+            left -= MB
+            scarce.look(left, ZONE)
+            assert not scarce.lacks(bob)
+        left = ZONE // 2  # it was taken, and folded
+        scarce.look(left, ZONE)
+
+
+def test_what_others_take_is_not_laid_at_who_publishes_a_little(scarce: Scarce) -> None:
+    bob, left = user("bob"), ZONE - 1
+    scarce.look(left, ZONE)
+    for _ in range(80):
+        scarce.spend(bob, 10_000)
+        left -= 10 * MB
+        scarce.look(left, ZONE)
+        assert not scarce.lacks(bob)
+    for _ in range(1000):  # and what it has of what is left then is a fifth of that
+        if scarce.lacks(bob):
+            break
+        scarce.spend(bob, MB)
+        left -= MB
+        scarce.look(left, ZONE)
+    assert left == pytest.approx(200 * MB * 4 / 5, rel=0.05)
+
+
+def test_nobody_is_stopped_before_it_published(scarce: Scarce) -> None:
+    scarce.look(1, ZONE)
+    assert not scarce.lacks(user("bob"))
+
+
+def test_what_the_hub_moves_and_what_nodes_send_counts_for_nobody(scarce: Scarce) -> None:
+    scarce.look(ZONE - 1, ZONE)
+    moved, far = user("bob"), user("")
+    moved.number, far.payer, far.far = HUB, "", True
+    for sender in (moved, far):
+        scarce.spend(sender, ZONE)
+    scarce.look(1, ZONE)
+    assert not any(map(scarce.lacks, (moved, far, user("bob"))))
+
+
+def test_a_crowd_of_users_is_bounded_and_who_took_much_is_still_known(scarce: Scarce) -> None:
+    scarce.look(ZONE - 1, ZONE)
+    bob = user("bob")
+    scarce.spend(bob, 300 * MB)
+    for number in range(3 * SCARCE_USERS):
+        scarce.spend(user(f"u{number}"), 1)
+    scarce.look(ZONE - 1 - 310 * MB, ZONE)
+    assert scarce.lacks(bob) and not scarce.lacks(user("u1"))
+    assert len(scarce._users) <= SCARCE_USERS
+
+
+STEP = st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(-20, 60))
+
+
+@given(st.lists(STEP, max_size=80))
+def test_whatever_happens_who_is_refused_published_its_share(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    """And what is counted is never more than the disk lost, nor than a few times what was said."""
+    scarce, left = Stage().broker.scarce, ZONE - 1
+    users = [user(str(number)) for number in range(5)]
+    said = [0] * 5
+    scarce.look(left, ZONE)
+    for whose, size, lost in steps:
+        scarce.spend(users[whose], size * MB)
+        said[whose] += size * MB + ROW
+        left = max(0, left - lost * MB)
+        scarce.look(left, ZONE)
+        if not scarce.on:
+            return
+        assert scarce._total <= scarce._most - scarce._left
+        assert scarce._most - scarce._left <= WEIGHT * max(sum(said), 1)
+        for number, one in enumerate(users):
+            assert not scarce.lacks(one) or said[number] * WEIGHT >= scarce._most // SHARE
+
+
+def fill(stage: Stage | Hub, sender: Session) -> None:
+    """So that this user has a fifth of what is left."""
+    broker = stage.broker
+    broker.share_room(ZONE - 1, ZONE)
+    broker.scarce.spend(sender, 300 * MB)
+    broker.share_room(ZONE - 300 * MB, ZONE)
+
+
+def away(stage: Stage, topic: str) -> None:
+    ann = stage.device("ann", clean=False)
+    ann.subscribe(topic, 1)
+    ann.far.hang_up("lost")
+
+
+@pytest.mark.parametrize(
+    "topic", ["$queue/q", "$delayed/5/a", "away", "bound", "grouped", "kept"]
+)
+def test_what_would_stay_of_it_is_refused_with_the_code_for_it_and_others_go_on(
+    topic: str,
+) -> None:
+    stage = Stage()
+    away(stage, "away")
+    grouped = stage.device("cy", clean=False)
+    grouped.subscribe("$share/g/grouped", 1)
+    grouped.far.hang_up("lost")
+    broker = stage.broker
+    broker.queues.bind(broker.queues.named("b"), "bound")
+    bob, ann, old = Modern(stage, "bob"), Modern(stage, "eve"), stage.device("old")
+    sessions = broker.sessions
+    for client in ("bob", "eve", "old"):
+        whose = "eve" if client == "eve" else "bob"
+        sessions["mqtt", client].payer = f"user {whose!r}"
+    retain = topic == "kept"
+    fill(stage, sessions["mqtt", "bob"])
+    for peer in (bob, ann):
+        peer.hear()
+    bob.publish(topic, qos=1, retain=retain)
+    ann.publish(topic, qos=1, retain=retain)
+    assert bob.hear() == ["PUBACK 1 0x97"]
+    assert "0x97" not in ann.hear()[0]
+    before = len(broker.state.retained)
+    old.publish("another" if retain else topic, qos=1, retain=retain)
+    assert old.far.closed and len(broker.state.retained) == before
+    assert broker.metrics.refused["last of the disk"] >= 2
+    broker.share_room(2 * ZONE, ZONE)
+    bob.publish(topic, qos=1, retain=retain, packet_id=2)
+    assert "0x97" not in bob.hear()[0]
+
+
+def test_what_reaches_who_is_here_is_not_asked_about() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann", clean=False), Modern(stage, "bob")
+    ann.subscribe("a", 1)
+    fill(stage, stage.broker.sessions["mqtt", "bob"])
+    ann.hear()
+    for qos in (0, 1):
+        bob.publish("a", b"1", qos)
+        assert any(word.startswith("a=1") for word in ann.hear())
+    assert not any("0x97" in word for word in bob.hear())
+
+
+def test_a_will_of_who_has_its_share_does_not_wait_for_who_is_away() -> None:
+    stage = Stage()
+    away(stage, "a")
+    will = codec.Will(b"a", b"gone", 1, False)
+    device = stage.device("bob", will=will)
+    fill(stage, stage.broker.sessions["mqtt", "bob"])
+    device.far.hang_up("lost")
+    assert len(stage.broker.state.sessions["mqtt", "ann"].backlog.entries) == 0
+
+
+def test_over_http_it_is_507() -> None:
+    hub = Hub()
+    far = hub.dial(Switch(hub.broker), get("/login/a") + get("/persistent/q"))
+    assert far.hear().count(b"200 OK") == 2
+    session = next(one for one in hub.broker.clients.values() if one.client == "a")
+    fill(hub, session)
+    for door in ("/request/q/r", "/publish/t?retain=1"):
+        far.say(post(door, b"2"))
+        assert b"HTTP/1.1 507" in far.hear()
+    far.say(post("/request/q/r", b"2"))
+    assert b"has taken 300 MB of the last 1,000 MB on the disk" in far.hear()
+
+
+def test_a_dead_letter_and_what_is_due_were_on_the_disk_before() -> None:
+    stage = Stage()
+    broker = stage.broker
+    bob = Modern(stage, "bob")
+    bob.publish("$delayed/5/$queue/q", b"1", qos=1)
+    fill(stage, broker.sessions["mqtt", "bob"])
+    stage.pass_time(6)
+    broker.delays.wake()
+    assert len(broker.state.queues["q"].messages) == 1
