@@ -223,6 +223,25 @@ def test_what_an_heir_has_stays_with_it(world: Dying) -> None:
     assert not shown(c) and not shown(world.member("b"))
 
 
+def test_what_a_dead_node_kept_for_a_removed_one_its_heir_keeps_until_that_is_removed_once_more(
+    world: Dying,
+) -> None:
+    """It had not heard of it: of another node of that name, which it may have met, nobody knows."""
+    world.lasting("c", "cat", "kept")
+    world.kill("c")
+    world.wait(CLUSTER_DEAD_SECONDS + 1)
+    world.say(world.client("a", "w"), "kept", b"once")
+    copy = world.dies("a")
+    b = world.member("b")
+    b.roster.remove("c")
+    assert not b.roster.knows("c")
+    world.inherit("b", "a", copy)
+    assert b.roster.knows("c") and "c" in b.estates
+    world.wait(1)
+    b.roster.remove("c")
+    assert not b.roster.knows("c") and "c" not in b.estates
+
+
 def test_what_an_heir_that_is_removed_had_goes_with_it(world: Dying) -> None:
     world.lasting("a", "ann", "kept")
     world.inherit("b", "a", world.dies("a"))

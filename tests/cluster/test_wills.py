@@ -154,6 +154,35 @@ def test_after_a_start_it_waits_for_whoever_may_be_slow(reached: bool) -> None:
     assert said_after(wait) == []
 
 
+@pytest.mark.parametrize("says", [True, False])
+def test_after_a_start_it_waits_for_whoever_has_not_said_all(says: bool) -> None:
+    """What is long to say, or was lost on the way, may need more than five seconds."""
+    stage, watcher = started_again(WILL, clean=True)
+    (will,) = stage.broker.state.wills.values()
+    member = member_of(stage)
+    cast(Lines, member.engine).complete = False
+    wills.wait_to_know(member, wills.WHO_IS_WHERE)
+    wills.listen(member)
+    node = member.nodes["b"] = Node(member, "b", member.estate_of("b"), 1, 1, 0)
+    node.ask()
+
+    def said_after(seconds: float) -> list[str]:
+        stage.pass_time(seconds)
+        wills.look(member, stage.clock.now())
+        stage.tick()
+        return watcher.hear()
+
+    assert said_after(CLUSTER_DEAD_SECONDS + 1) == []
+    if says:
+        came = (77, "mqtt", b"ann", will.time + 1)
+        list(member.hearing.safely_take(node, frames.Whole(node.asking, 78, [came], [], [], [])))
+        assert said_after(0) == []
+        assert not stage.broker.undecided
+    else:
+        assert said_after(wills.UNKNOWN_SECONDS) == ["gone=will"]
+    assert not folded(stage.log.rows).wills
+
+
 async def test_who_comes_to_another_node_is_not_said_to_be_lost(pair: Pair) -> None:
     """The other node has let it in: what this one said would come behind what it says there."""
     a, b = await pair.both()

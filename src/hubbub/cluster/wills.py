@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 WHOSE: Final = "who has what lasted here"
 WHO_IS_WHERE: Final = "who is connected elsewhere"
 STOOD: Final = "whether another node has taken over"  # of one that stood still
-# Without NATS, or never awake for 5 s; then it says what is due as if it were alone.
+# Without NATS, never awake for 5 s, or where a node that is there cannot say all that holds there;
+# then it says what is due as if it were alone.
 UNKNOWN_SECONDS: Final = 60.0
 
 
@@ -96,13 +97,17 @@ def listen(membership: Membership) -> None:
 
 
 def look(membership: Membership, now: float) -> None:
-    """Whoever has not said by now who is there is dead, or cannot reach this node."""
+    """Whoever has not said by now who is there is dead, or cannot reach this node. Who was heard to
+    be there may need longer to say all: that is asked for.
+    """
     if not membership.joined:
         return
     if not membership.engine.up:
         membership.up_since = now
     if WHO_IS_WHERE in membership.unknown:
-        if heard_all(membership) or now - membership.joined >= UNKNOWN_SECONDS:
+        asks = any(node.asking for node in membership.nodes.values())
+        said = heard_all(membership) and not asks
+        if said or now - membership.joined >= UNKNOWN_SECONDS:
             known(membership, WHO_IS_WHERE)
 
 
