@@ -57,6 +57,27 @@ async def test_nothing_waits_for_ever_in_a_client_that_was_not_entered() -> None
         blocking.mqtt("mqtt://127.0.0.1:1").publish("a")
 
 
+@pytest.mark.interop
+@pytest.mark.parametrize("scheme", ["mqtt", "smq", "switch"])
+async def test_who_awaits_a_client_has_it_connected(hub: RunningHub, scheme: str) -> None:
+    """And may enter it then, to have it closed."""
+    client = await hubbub.connect(hub.url(scheme))
+    await client.publish("a", b"1")
+    async with client:
+        await client.publish("a", b"2")
+    other = await hubbub.connect(hub.url(scheme))
+    async with await other:
+        await other.publish("a", b"3")
+    if scheme != "switch":  # which connects when it is asked
+        for one in (client, other):
+            with pytest.raises(ConnectionError, match="closed"):
+                await one.publish("a", b"4")
+    with pytest.raises(OSError):
+        await hubbub.connect(f"{scheme}://127.0.0.1:1")
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not tasks, "each connection was one"
+
+
 @pytest.mark.parametrize("topic", ["a/#", "#", "+", "a/+/b"])
 async def test_smq_has_no_wildcards_and_says_so(topic: str) -> None:
     client = hubbub.smq("smq://127.0.0.1:1")

@@ -130,13 +130,12 @@ async def test_the_end_of_the_application_does_not_wait_for_devices(
 ) -> None:
     hub = Hub()
     async with aiohttp_serving(hub, **options) as place:
-        device = connect(f"smq://{place}/hub", client_id="device-1", reconnect=False)
-        await device.__aenter__()
+        device = await connect(f"smq://{place}/hub", client_id="device-1", reconnect=False)
         await asyncio.sleep(0.05)
-        hub.publish(b"still connected", device.number)  # type: ignore[attr-defined]
-        assert (await message(device)).payload == b"still connected"  # type: ignore[arg-type]
+        hub.publish(b"still connected", device.number)
+        assert (await message(device)).payload == b"still connected"
     with pytest.raises(ConnectionError):
-        await message(device)  # type: ignore[arg-type]
+        await message(device)
 
 
 async def test_pages_of_other_sites_are_refused_unless_they_are_named() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -112,7 +111,7 @@ class Target(NamedTuple):
                 client = await stack.enter_async_context(self._client(options))
             yield client
 
-    def _client(self, options: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
+    def _client(self, options: dict[str, Any]) -> Any:
         if self.debug:
             log_to_stderr(logging.DEBUG, logging.BASIC_FORMAT)
         if self.url and (self.host or self.port):

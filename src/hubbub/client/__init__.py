@@ -5,13 +5,15 @@ own. They reuse the codecs of `hubbub.protocols` and know nothing else of the hu
 
     async with connect("mqtt://127.0.0.1:1883") as client:
         await client.publish("hello", b"world", qos=1)
+
+    client = await connect("mqtt://127.0.0.1:1883")       # the same, where no block can be
+    await client.close()                                  # in the end
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from typing import Any, Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -35,8 +37,9 @@ _SCHEMES: Final = {
 }
 
 
-def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """A client of the hub at `url` (`mqtt://`, `smq://` or `switch://HOST:PORT`), to be entered.
+def connect(url: str, **options: Any) -> Any:
+    """A client of the hub at `url` (`mqtt://`, `smq://` or `switch://HOST:PORT`), to be entered
+    with `async with`, or awaited.
 
     The options are those of that client. SettingError if the scheme is none of ours; entering
     raises OSError if nobody answers and Refused if the hub says no.
@@ -44,8 +47,7 @@ def connect(url: str, **options: Any) -> AbstractAsyncContextManager[Any]:
     module = _SCHEMES.get(split_url(url).scheme)
     if module is None:
         raise SettingError(f"cannot connect to {without_user(url)!r}: expected {_expected()}")
-    client: AbstractAsyncContextManager[Any] = import_module(module).connect(url, **options)
-    return client
+    return import_module(module).connect(url, **options)
 
 
 def _expected() -> str:

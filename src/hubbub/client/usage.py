@@ -1,4 +1,4 @@
-"""What all clients ask of the programs that use them: how payloads are given, and `async with`.
+"""What all clients ask of the programs that use them: how payloads are given, and to be entered.
 
     publish("t", b"21.5")     bytes, bytearray or memoryview: as they are
     publish("t", "21.5")      text: as UTF-8
@@ -10,10 +10,10 @@ Knows no protocol.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from inspect import isawaitable
 from json import JSONEncoder
-from typing import Final
+from typing import Any, Final, Self
 
 from hubbub.errors import CallFailed, HubbubError
 
@@ -68,10 +68,32 @@ def failed(payload: bytes) -> CallFailed:
     return CallFailed(payload.decode(errors="replace") or "the service said that it failed")
 
 
+class Entered:
+    """A client is connected by `async with client:`, or by `await client`, and `close` ends it."""
+
+    async def open(self) -> None:
+        """Connect; nothing, if it is."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Leave in order."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+
 def must_be_entered(entered: bool, name: str) -> None:
     """HubbubError for who uses a client that was never connected: it would wait for ever."""
     if not entered:
         raise HubbubError(
             f"this client is not connected yet: use it in `async with hubbub.{name}(…) as client:`"
-            " (blocking: `with`), or open() it before"
+            " (blocking: `with`), or await it, and close() it in the end"
         )

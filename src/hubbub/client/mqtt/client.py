@@ -16,7 +16,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult
 
@@ -32,6 +31,7 @@ from hubbub.client.mqtt.subscriptions import Callback, Subscription, Subscriptio
 from hubbub.client.mqtt.transport import open_transport
 from hubbub.client.usage import (
     NOTHING,
+    Entered,
     Payload,
     failure,
     must_be_entered,
@@ -74,7 +74,7 @@ class Settings(NamedTuple):
     exchange: Callable[[], Exchange] | None
 
 
-class MqttClient:
+class MqttClient(Entered):
     """A client of one broker, made by `connect`, to be entered with `async with`.
 
     `session_present`: the broker had kept the session. `version` is the one that is spoken,
@@ -112,23 +112,13 @@ class MqttClient:
 
     # Life
 
-    async def __aenter__(self) -> MqttClient:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def open(self) -> None:
         """Connect. OSError if nobody answers, Refused with the broker's reason if it says no.
 
         With a buffer an absent broker is no error: what is published waits in the file.
         """
+        if self._tasks:
+            return
         self._entered = True
         if self._settings.buffer is not None:
             self._buffer = Buffer(self._settings.buffer)

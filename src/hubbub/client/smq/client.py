@@ -26,6 +26,7 @@ from hubbub.client.smq.message import SmqMessage
 from hubbub.client.usage import (
     ERROR,
     NOTHING,
+    Entered,
     Payload,
     failure,
     must_be_entered,
@@ -62,7 +63,7 @@ class Settings(NamedTuple):
     tls: ssl.SSLContext | None
 
 
-class SmqClient:
+class SmqClient(Entered):
     """A client of one hub, made by `connect`, to be entered with `async with`.
 
     `number` is this client's own, its etid: others publish to it. It changes when the client
@@ -99,15 +100,10 @@ class SmqClient:
 
     # Life
 
-    async def __aenter__(self) -> SmqClient:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
     async def open(self) -> None:
         """Connect. OSError if nobody answers, Refused (with the hub's text) if it says no."""
+        if self._tasks:
+            return
         self._entered = True
         await self._connect()
         self._tasks.append(asyncio.create_task(self._keep_connected()))

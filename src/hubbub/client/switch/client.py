@@ -15,12 +15,11 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
 from hubbub.client.switch.channel import Address, Channel, Unavailable
 from hubbub.client.switch.service import Handler, Reply, Service
-from hubbub.client.usage import NOTHING, Payload, failed, payload_of
+from hubbub.client.usage import NOTHING, Entered, Payload, failed, payload_of
 from hubbub.errors import CallTimeout, Refused, SettingError
 from hubbub.protocols.switch import codec
 from hubbub.protocols.switch.codec import Delivery, Wanted
@@ -47,7 +46,7 @@ class Transferred(NamedTuple):
     next: str
 
 
-class SwitchClient:
+class SwitchClient(Entered):
     """One client of a hub; `token` is its name there and that of its reply queue.
 
     What cannot be done raises OSError (nobody answers) or Refused (the hub says no).
@@ -67,17 +66,9 @@ class SwitchClient:
         # Whether the hub does not answer, and the program was told.
         self._away = False
 
-    async def __aenter__(self) -> SwitchClient:
+    async def open(self) -> None:
+        """Connect and log in. OSError if nobody answers, Refused if the hub says no."""
         await self._requests.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Leave; the reply queue goes too. Calls that still wait raise Refused."""
