@@ -136,7 +136,7 @@ def test_what_was_let_in_as_one_is_kept_as_a_whole(who: Callable[[Keepers], Read
     writer = who(world)
     broker = writer.broker
     world.apart()
-    assert broker.is_full(writer, broker.route(writer, "z"), MOST + 1, False, 1)
+    assert broker.is_full(writer, broker.route(writer, "z"), MOST + 1, False, 1, again=True)
     assert quotas.KEPT not in broker.metrics.refused, "nobody is: they are asked about one by one"
     taken(writer, "y", range(1))
     taken(writer, "x", range(MOST))

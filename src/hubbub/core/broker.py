@@ -489,11 +489,13 @@ class Broker(Context):
     # Publishing
 
     def is_full(
-        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0
-    ) -> bool:
+        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0,
+        again: bool = False,
+    ) -> bool:  # fmt: skip
         """Whether a bound would lose some of `count` more messages there, or not retain them.
 
-        For protocols that can say so to the publisher; `publish` itself drops and counts.
+        For protocols that can say so to the publisher; `publish` itself drops and counts. `again`:
+        who asks that will ask again for each of them, so nothing is counted as refused.
         """
         name = route.name
         if not (retain or route.bounded):
@@ -501,20 +503,23 @@ class Broker(Context):
         if route.full:
             return True
         if route.delay:
-            return not self.delays.has_room(sender, count)
+            return not self.delays.has_room(sender, count, again)
         if name.startswith(QUEUE):
             queue = self.state.queue_at(name)
             if queue is not None:
-                return self.queues.room(queue, sender) < count
-            lacks = self.lacks_disk(sender) != ""
-            return lacks or self._is_full_elsewhere(sender, route, count, size)
-        if self.tight and _stays(route, qos) and self.lacks_disk(sender):
+                return self.queues.room(queue, sender, again) < count
+            lacks = self.lacks_disk(sender, again) != ""
+            return lacks or self._is_full_elsewhere(sender, route, count, size, again)
+        if self.tight and _stays(route, qos, count) and self.lacks_disk(sender, again):
             return True
-        if qos and route.bounded and self._is_full_elsewhere(sender, route, count, size):
+        elsewhere = qos and route.bounded
+        if elsewhere and self._is_full_elsewhere(sender, route, count, size, again):
             return True
         return retain and not self.retained.has_room(sender, name, size)
 
-    def _is_full_elsewhere(self, sender: Session, route: Route, count: int, size: int) -> bool:
+    def _is_full_elsewhere(
+        self, sender: Session, route: Route, count: int, size: int, again: bool
+    ) -> bool:
         """Whether as much waits for another node as may, of all or of one user. A group may choose
         the node that gets it anyway, so each has room for all that they get together.
         """
@@ -523,7 +528,7 @@ class Broker(Context):
         for session in found:
             why = session.lacks_room(sender, count * len(found), size)
             if why:
-                if count == 1:  # of several it is asked one by one then
+                if not again:
                     self.quotas.refuse(KEPT, sender, why)
                 return True
         return False
@@ -559,7 +564,8 @@ class Broker(Context):
             subscription.session.deliver(run, subscription)
         if not route.subscriptions:
             self._reach_nobody(run)
-        if self.scarce.on and _stays(route, run.qos):
+        # Not before all have it: who was let in with the last of a share is let in everywhere.
+        if self.scarce.on and (run.retain or _stays(route, run.qos)):
             self.scarce.spend(run.sender, run.payload_size(), run.count)
 
     def _reach_nobody(self, run: Run) -> None:
@@ -645,9 +651,11 @@ class Broker(Context):
         return route.audience_seq
 
     def _bound_backlogs(self, audience: list[tuple[SessionState, int]], run: Run) -> None:
-        lacks = self.tight and self.lacks_disk(run.sender) != ""
+        size = run.payload_size() * run.count
+        keeps = self.tight and any(state.keeps(size) for state, _ in audience)
+        lacks = keeps and self.lacks_disk(run.sender) != ""
         for state, _ in audience:
-            if lacks and state.keeps(run.payload_size() * run.count):
+            if lacks and state.keeps(size):
                 excess = run.count
             elif state.most:
                 excess = self.sessions[state.protocol, state.client].excess(run)
@@ -677,13 +685,15 @@ class Broker(Context):
         return self.ids.subtopic(name, session, wanted)
 
 
-def _stays(route: Route, qos: int) -> bool:
-    """Whether a message there waits on the disk: in a queue, until it is due, or for a session that
-    does not take it now.
+def _stays(route: Route, qos: int, count: int = 1) -> bool:
+    """Whether one of so many messages there waits on the disk: in a queue, until it is due, or for
+    a session that does not take it now.
     """
     if route.must or route.delay or route.name.startswith(QUEUE):
         return True
     if not qos:
         return False
+    if any(state.keeps() for state, _ in route.audience):
+        return True
     groups = [one.session for one in route.subscriptions if isinstance(one.session, Group)]
-    return any(state.keeps() for state, _ in route.audience) or any(one.keeps() for one in groups)
+    return any(one.keeps(count) for one in groups)

@@ -36,10 +36,11 @@ class Delays:
         self._heap: list[tuple[int, int]] = []
         self._payers: dict[int, str] = {}
 
-    def has_room(self, sender: Session, count: int) -> bool:
-        """Whether so many more of this client may wait."""
+    def has_room(self, sender: Session, count: int, again: bool = False) -> bool:
+        """Whether so many more of this client may wait. `again`: as with `is_full`."""
         broker, there = self.broker, len(self.broker.state.delayed)
-        return not (broker.lacks_disk(sender) or broker.quotas.lacks(LATER, sender, there, count))
+        lacks = broker.quotas.why_not if again else broker.quotas.lacks
+        return not (broker.lacks_disk(sender, again) or lacks(LATER, sender, there, count))
 
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""

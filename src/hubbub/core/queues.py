@@ -180,11 +180,11 @@ class Queues:
             if not self.awaiting[name]:
                 del self.awaiting[name]
 
-    def room(self, queue: Queue, sender: Session) -> int:
+    def room(self, queue: Queue, sender: Session, again: bool = False) -> int:
         """How many more messages a queue takes of this client. With room for bytes left, any size
         fits.
         """
-        if self.broker.tight and self.broker.lacks_disk(sender):
+        if self.broker.tight and self.broker.lacks_disk(sender, again):
             return 0
         most, largest = self.max_messages, self.max_bytes
         own = queue.settings

@@ -221,7 +221,6 @@ class Retained:
         self._give(name)
         if message.payload:
             size, expires = kept_size(name, len(message.payload)), message.expires
-            self.broker.scarce.spend(run.sender, size)
             whose = self.broker.quotas.take(RETAINED_BYTES, run.sender, size)
             state.retain(name, seq, Kept(size, expires, whose))
             if expires:

@@ -63,7 +63,7 @@ class Scarce:
         return not was
 
     def spend(self, sender: Session, size: int, count: int = 1) -> None:
-        """So many messages with payloads of that size together are to stay."""
+        """So many messages are to stay, with payloads of that size each."""
         who = _payer(sender)
         if not (self.on and who):
             return
@@ -72,7 +72,7 @@ class Scarce:
             average = self._total // len(users)
             self._keep({one: spent - average for one, spent in users.items()})
             users = self._users
-        more = size + count * ROW
+        more = count * (size + ROW)
         users[who] = users.get(who, 0) + more
         self._total += more
 
@@ -82,12 +82,15 @@ class Scarce:
 
     def lacks(self, sender: Session) -> str:
         """Why nothing more of this client may stay, "" if it may: that is a refusal."""
-        why = self._why_not(sender) if self.on else ""
+        why = self.why_not(sender)
         if why:
             self._quotas.refuse(DISK, sender, why)
         return why
 
-    def _why_not(self, sender: Session) -> str:
+    def why_not(self, sender: Session) -> str:
+        """The same for who asks again, of less: nothing is refused yet."""
+        if not self.on:
+            return ""
         taken, share = self._taken(self._users.get(_payer(sender), 0)), self._share()
         if taken < share:
             return ""

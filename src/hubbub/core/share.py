@@ -122,14 +122,18 @@ class Group(Session):
         )
         return "" if found else f"no member of the group {self.client!r} can take more"
 
-    def keeps(self) -> bool:
-        """Whether what comes now would stay on the disk for one of its members."""
-        return self.lasts() and not any(member.session.ready() for member in self.members)
+    def keeps(self, count: int = 1) -> bool:
+        """Whether what comes now would stay on the disk for one of its members. Of several some
+        may: nobody is ready for any number.
+        """
+        ready = count == 1 and any(member.session.ready() for member in self.members)
+        return self.lasts() and not ready
 
     def _may_wait(self, session: Session, sender: Session, count: int, size: int) -> bool:
-        if self.broker.tight and self.broker.lacks_disk(sender):
-            return session.number != 0 and session.unacknowledged() < PREFETCH
         waits = session.number != 0 or session.lasting
+        soon = session.number != 0 and session.unacknowledged() < PREFETCH
+        if self.broker.tight and not soon and self.broker.lacks_disk(sender):
+            return False
         return waits and not session.lacks_room(sender, count, size)
 
 
