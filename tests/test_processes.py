@@ -37,6 +37,7 @@ from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_queues import switch
 from tests.command import hubbub
+from tests.ports import free_port
 from tests.process import ROOT, RunningHub, StartHub
 from tests.runtime.test_control import Admin, beginning, create
 from tests.web.chromium import Chromium
@@ -842,9 +843,7 @@ def test_web_pages_alone_are_those_of_the_first_process(
     start_hub: StartHub, tmp_path: Path
 ) -> None:
     file = tmp_path / "hub.toml"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        pages = f"127.0.0.1:{free.getsockname()[1]}"
+    pages = f"127.0.0.1:{free_port()}"
     file.write_text(f'[[listener]]\naddress = "{pages}"\nprotocols = ["http"]\n')
     start_hub(*TWO, "--config", str(file))
     for _ in range(MANY):

@@ -21,6 +21,7 @@ from hubbub.cli.asked import Asked
 from hubbub.errors import HubbubError
 from hubbub.journal.table import Table
 from tests.command import hubbub
+from tests.ports import free_port
 from tests.process import ROOT, RunningHub, StartHub
 
 pytestmark = pytest.mark.interop
@@ -156,8 +157,7 @@ def test_below_a_directory_that_may_not_be_entered(tmp_path: Path) -> None:
 
 
 def test_pages_beside_a_mosquitto_conf(start_hub: StartHub, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     add_user(tmp_path / "users", "ann", b"secret")
     (tmp_path / "acl").write_text("user ann\ntopic read $SYS/#\n")
     (tmp_path / "mosquitto.conf").write_text(

@@ -12,15 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 BINARY = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 MISSING = pytest.mark.skipif(BINARY is None, reason="no mosquitto here: apt install mosquitto")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 class Mosquitto:

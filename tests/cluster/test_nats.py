@@ -29,6 +29,7 @@ from hubbub.protocols.mqtt import codec as mqtt
 from hubbub.protocols.switch import codec
 from tests.certificates import Authority
 from tests.command import hubbub
+from tests.ports import free_port
 from tests.process import RunningHub, StartHub
 
 PROGRAM = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
@@ -40,12 +41,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(PROGRAM is None, reason="no nats-server (apt install nats-server)"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Server:

@@ -14,8 +14,9 @@ import pytest
 from hubbub import connect
 from tests.clients import mqtt
 from tests.cluster.roaming import Place, Roaming
-from tests.cluster.test_nats import PROGRAM, Nodes, Server, free_port, nodes, server
+from tests.cluster.test_nats import PROGRAM, Nodes, Server, nodes, server
 from tests.cluster.test_queues import switch
+from tests.ports import free_port
 from tests.process import RunningHub
 from tests.test_processes import (
     MANY,

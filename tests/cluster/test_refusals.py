@@ -39,9 +39,10 @@ from hubbub.core.limits import CLUSTER_REFUSED_SECONDS
 from tests.certificates import Authority
 from tests.cluster.quorum import Quorum, has_program
 from tests.cluster.test_jetstream import Hubs
-from tests.cluster.test_nats import PATIENCE, PROGRAM, Server, free_port
+from tests.cluster.test_nats import PATIENCE, PROGRAM, Server
 from tests.cluster.test_nats_engine import until
 from tests.cluster.test_rubbish import refused as frames_refused
+from tests.ports import free_port
 from tests.process import StartHub
 
 ROOT = Path(__file__).parents[2]

@@ -17,11 +17,11 @@ from tests.cluster.test_nats import (
     PROGRAM,
     Client,
     Nodes,
-    free_port,
     nodes,
     server,
     stack,
 )
+from tests.ports import free_port
 from tests.process import RunningHub
 
 __all__ = ["nodes", "server", "stack"]

@@ -16,6 +16,7 @@ import pytest
 from hubbub import connect
 from hubbub.errors import Refused
 from tests.clients import PATIENCE, message
+from tests.ports import free_port
 from tests.process import ROOT
 
 pytestmark = pytest.mark.interop
@@ -29,8 +30,7 @@ def start() -> Iterator[Start]:
     running: list[subprocess.Popen[bytes]] = []
 
     def run(example: str) -> str:
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            port = sock.getsockname()[1]
+        port = free_port()
         command = [sys.executable, str(ROOT / "examples" / example), str(port)]
         running.append(
             subprocess.Popen(

@@ -21,6 +21,7 @@ from typing import Final
 import pytest
 
 from hubbub.protocols.mqtt import codec
+from tests.ports import free_port
 from tests.process import ROOT
 
 WAIT: Final = 20
@@ -28,12 +29,6 @@ QUIET: Final = 0.08  # seconds of silence after which the answer is there
 FIRST: Final = 1.0  # for the first one: a password takes its time on a busy machine
 
 Conversation = tuple[bytes, ...]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def program() -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.process import RunningHub, StartHub
 
 pytestmark = [
@@ -33,8 +34,7 @@ class Mosquitto:
 
     def __init__(self, folder: Path, *lines: str) -> None:
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.config = folder / "mosquitto.conf"
         settings = [f"listener {self.port} 127.0.0.1", "allow_anonymous true", *lines]
         settings += [

@@ -13,7 +13,7 @@ import pytest
 from hubbub.config.identity import Tls
 from tests.auth.test_every_door import connect, request
 from tests.certificates import Authority
-from tests.interop.beside import free_port
+from tests.ports import free_port
 from tests.runtime.test_proxies import IN, addresses, hub
 
 pytestmark = pytest.mark.interop

@@ -25,17 +25,12 @@ from paho.mqtt.enums import CallbackAPIVersion, MessageState
 from hubbub import server
 from hubbub.config.settings import Journal, Settings
 from tests.interop.test_crash import Web
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PATIENCE = 30.0
 RELEASED = (MessageState.MQTT_MS_RESEND_PUBREL, MessageState.MQTT_MS_WAIT_FOR_PUBCOMP)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class Client(paho.Client):

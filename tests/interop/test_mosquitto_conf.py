@@ -18,6 +18,7 @@ import pytest
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.certificates import Authority
+from tests.ports import free_port
 from tests.process import ROOT, RunningHub
 
 pytestmark = [
@@ -28,12 +29,6 @@ pytestmark = [
     ),
 ]
 WAIT = 20
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class Installation:

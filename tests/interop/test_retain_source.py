@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.beside import WAIT, free_port, program, running
+from tests.interop.beside import WAIT, program, running
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.interop,

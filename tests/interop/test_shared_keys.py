@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority
-from tests.interop.beside import WAIT, free_port, program, running
+from tests.interop.beside import WAIT, program, running
+from tests.ports import free_port
 from tests.process import ROOT
 
 pytestmark = pytest.mark.interop

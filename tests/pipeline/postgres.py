@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.spark.fixtures import POSTGRES
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -30,9 +30,7 @@ class Postgres:
         self._as = other if os.getuid() == 0 else []
         if self._as:
             shutil.chown(self.place, "postgres")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         made = [str(PROGRAMS[-1] / "initdb"), "-D", f"{self.place}/data", "-U", "hub"]
         made += ["-A", "trust", "-N"]
         subprocess.run([*self._as, *made], check=True, stdout=subprocess.DEVNULL)

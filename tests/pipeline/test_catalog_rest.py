@@ -23,6 +23,7 @@ from hubbub.errors import DirectoryError, HubbubError
 from hubbub.pipeline import catalog, rest
 from tests.pipeline.test_catalog import ROWS, Stage, batches, numbers
 from tests.pipeline.test_engines import ENGINES, said_by
+from tests.ports import free_port
 from tests.process import ROOT
 
 pytestmark = pytest.mark.interop
@@ -34,9 +35,7 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._folder = folder
         self.begin()
 

@@ -30,7 +30,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from hubbub.pipeline.tables import ALL
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import access
-from tests.client.mosquitto import free_port
+from tests.ports import free_port
 from tests.process import ROOT, RunningHub
 
 PARTS = ROOT / "build" / "s3a"

@@ -15,6 +15,7 @@ from hubbub.config.settings import Listener, Settings, parse_address
 from hubbub.errors import SettingError
 from hubbub.runtime.binding import ServerSocket, _overlap
 from hubbub.runtime.node import Node
+from tests.ports import free_port
 
 
 def test_another_program_may_be_faster() -> None:
@@ -41,8 +42,7 @@ async def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_nobody_can_connect_before_the_journal_is_read(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = free.getsockname()
+    address = "127.0.0.1", free_port()
     place = Listener(address=f"127.0.0.1:{address[1]}")
     node = Node(Settings(listen=(), listener=(place,), data=str(tmp_path)))
 
@@ -64,8 +64,7 @@ async def test_nobody_can_connect_before_the_journal_is_read(tmp_path: Path) -> 
 async def test_two_addresses_of_this_hub_are_no_other_program(
     first: str, second: str, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     places = tuple(Listener(address=f"{host}:{port}") for host in (first, second))
     node = Node(Settings(listen=(), listener=places, data=str(tmp_path / "data")))
     with pytest.raises(SettingError, match="are both addresses of this hub.*`listen` is 127") as no:

@@ -12,6 +12,7 @@ from hubbub.client.mqtt import Message, Will, connect, tls_context
 from hubbub.errors import CallFailed, CallTimeout, Refused, SettingError
 from tests.certificates import Authority
 from tests.client import mosquitto
+from tests.ports import free_port
 from tests.process import RunningHub
 
 pytestmark = pytest.mark.interop
@@ -236,7 +237,7 @@ async def test_a_filter_that_is_refused(hub_url: dict[str, str]) -> None:
 async def test_tls_with_certificates_on_both_sides(tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path / "certificates")
     server, own = authority.sign("server", server=True), authority.sign("ann")
-    port = mosquitto.free_port()
+    port = free_port()
     lines = (
         f"listener {port} 127.0.0.1",
         f"cafile {authority.file}",
