@@ -313,6 +313,22 @@ async def test_close_ends_what_waits() -> None:
         await client.close()
 
 
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("3.1", r"as MQTT 3\.1 has none"), ("3.1.1", "a full queue"), ("5", "was lost")],
+)
+async def test_who_cannot_be_told_why_is_told_what_may_be(version: str, says: str) -> None:
+    async with Broker() as broker:
+        client = connect(broker.url, version=version, reconnect=False)
+        peer = await opened(broker, client, CONNACK_5 if version == "5" else CONNACK)
+        publishing = asyncio.create_task(client.publish("a", b"", 1))
+        await peer.expect(codec.PUBLISH)
+        peer.hang_up()
+        with pytest.raises(ConnectionError, match=says):
+            await publishing
+        await client.close()
+
+
 async def test_a_silent_broker_is_left() -> None:
     async with Broker() as broker:
         client = connect(broker.url, keep_alive=1, reconnect=False)

@@ -213,9 +213,7 @@ class Connection:
     def lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        cause: Exception = self._error or ConnectionError(
-            f"the connection to the broker was lost{f': {error}' if error else ''}"
-        )
+        cause: Exception = self._error or ConnectionError(self._reason(error))
         if not self.accepted.done():
             self.accepted.set_exception(cause)
             self.accepted.exception()  # maybe nobody waits any more
@@ -224,6 +222,15 @@ class Connection:
                 future.set_exception(cause)
                 future.exception()
         self.over.set_result(None if self._closing else cause)
+
+    def _reason(self, error: Exception | None) -> str:
+        if error is None and self.level < 5 and self.accepted.done():
+            return (
+                "the broker ended the connection without a word, as MQTT "
+                f"{packets.VERSIONS[self.level]} has none: it stops, or does not take what was "
+                "sent (a full queue, maybe); in version 5 it says why"
+            )
+        return f"the connection to the broker was lost{f': {error}' if error else ''}"
 
     # Packets
 
