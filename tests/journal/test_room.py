@@ -153,6 +153,17 @@ def test_it_is_looked_often_while_little_is_left_to_share_out(
         assert room.unseen * WEIGHT <= room.shared // OFTEN + 6 * MB
 
 
+def test_a_file_that_a_roll_takes_away_in_that_moment_is_no_room(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, room = Disk(monkeypatch, 1_000 * MB), Room(directory, 10 * MB)
+    disk.free = 100 * MB
+    assert room.look(100 * MB, 100 * MB, 0) != ""
+    for there in (directory.state / "1.new", directory.reserve):
+        there.symlink_to("gone")  # it is listed, and cannot be asked
+        assert room.look(100 * MB, 100 * MB, 1) != "", "what stays was taken until the next look"
+
+
 def test_a_system_that_says_nothing_has_room(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,9 +85,8 @@ class Room:
         """
         try:
             disk = os.statvfs(self._directory.path)
-            held = {path: path.stat().st_size for path in self._directory.state.iterdir()}
-            reserve = self._directory.reserve
-            kept = reserve.stat().st_size if reserve.exists() else 0
+            held = {path: _size(path) for path in self._directory.state.iterdir()}
+            kept = _size(self._directory.reserve)
         except OSError:
             return ""
         begun = sum(size for path, size in held.items() if path.suffix == ".new")
@@ -110,7 +109,6 @@ class Room:
         lasts = f"the disk has {megabytes(free)} left again, which has to last {LASTS:g} s"
         return lasts if self._short else ""
 
-
     def _share(self, unheld: int, size: int, stays: int, rule: int) -> None:
         """What is left to share out. `unheld`: bytes free if there were no snapshots; `rule`: kept
         free whatever stays.
@@ -119,6 +117,14 @@ class Room:
         if not self.least:
             spare = min(spare, unheld - self._segments - SNAPSHOTS * stays)
         self.spare, self.shared = spare, max(min(size // SHARED, SHARED_MOST), self._segments)
+
+
+def _size(path: Path) -> int:
+    """A roll, which is another process, may take the file away meanwhile, or give it its name."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _fitting(path: Path, segment_bytes: int) -> int:
