@@ -210,6 +210,7 @@ BOUNDS: Final = (
     Bound("growth_most", SELF, "zeros ahead"),
     Bound("growth_behind_bytes", SELF, "no zeros ahead behind a larger frame"),
     Bound("scarce_users", SELF, "counted less"),
+    Bound("scarce_places", SELF, "counted together"),
     Bound("reserve_bytes", SELF, "kept free"),
     Bound("frame_bytes", SELF, "another frame begins"),
     Bound("frame_cache_bytes", SELF, "the oldest are read again"),

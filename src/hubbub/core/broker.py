@@ -58,8 +58,9 @@ from hubbub.core.session import (
     publish_wills,
     row_about,
 )
-from hubbub.core.share import Group, Groups
+from hubbub.core.share import Groups
 from hubbub.core.state import Key, connect_row
+from hubbub.core.staying import places_of, stays
 from hubbub.core.topics import (
     CLIENT,
     DELAYED,
@@ -510,7 +511,7 @@ class Broker(Context):
                 return self.queues.room(queue, sender, again) < count
             lacks = self.lacks_disk(sender, again) != ""
             return lacks or self._is_full_elsewhere(sender, route, count, size, again)
-        if self.tight and _stays(route, qos, count) and self.lacks_disk(sender, again):
+        if self.tight and stays(route, qos, count) and self.lacks_disk(sender, again):
             return True
         elsewhere = qos and route.bounded
         if elsewhere and self._is_full_elsewhere(sender, route, count, size, again):
@@ -565,8 +566,9 @@ class Broker(Context):
         if not route.subscriptions:
             self._reach_nobody(run)
         # Not before all have it: who was let in with the last of a share is let in everywhere.
-        if self.scarce.on and (run.retain or _stays(route, run.qos)):
-            self.scarce.spend(run.sender, run.payload_size(), run.count)
+        if self.scarce.on and (run.retain or stays(route, run.qos)):
+            places = () if run.retain else places_of(route)
+            self.scarce.spend(run.sender, run.payload_size(), run.count, places)
 
     def _reach_nobody(self, run: Run) -> None:
         """An address is meant for one: if it is nobody's (any more), that is worth a number."""
@@ -683,17 +685,3 @@ class Broker(Context):
     def subtopic_id(self, name: str, session: Session, wanted: int = 0) -> int:
         """The same for a sub-topic; their numbers have a space of their own."""
         return self.ids.subtopic(name, session, wanted)
-
-
-def _stays(route: Route, qos: int, count: int = 1) -> bool:
-    """Whether one of so many messages there waits on the disk: in a queue, until it is due, or for
-    a session that does not take it now.
-    """
-    if route.must or route.delay or route.name.startswith(QUEUE):
-        return True
-    if not qos:
-        return False
-    if any(state.keeps() for state, _ in route.audience):
-        return True
-    groups = [one.session for one in route.subscriptions if isinstance(one.session, Group)]
-    return any(one.keeps(count) for one in groups)

@@ -13,6 +13,11 @@ others: by other programs, or by traffic that passes through.
     left when it began, less what others took   = most
     most - left now                             = taken, of each in proportion to what it published
 
+Who has taken much, or is to be refused, is counted anew: of what it published to a queue or for
+sessions no more than lies there now. So who is heard at once has taken nothing, whatever the disk
+has still of it, and whoever fills it meanwhile. Where nothing is left to share out, or nearly,
+each user may have a little all the same.
+
 What the hub does by itself counts for nobody, nor does what other nodes send. Asked by the broker
 where something is to stay, and only then; told by the hub how the disk is, a few times a second.
 No I/O.
@@ -22,14 +27,62 @@ from __future__ import annotations
 
 from typing import Final
 
-from hubbub.core.limits import SCARCE_USERS, SHARE
+from hubbub.core.limits import SCARCE_PLACES, SCARCE_USERS, SHARE
 from hubbub.core.names import HUB
 from hubbub.core.quotas import DISK, Quotas, payer
 from hubbub.core.session import Session
+from hubbub.core.state import Key, State
 
 WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`journal.room`)
 ROW: Final = 100  # bytes beside the payload, of a usual name and the columns
 AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
+LITTLE: Final = 100  # part of what is shared out: a user's, however little is left of it
+
+# Where a message waits: in queues, by their topics, and for sessions; () = somewhere.
+Places = tuple[str | Key, ...]
+SOMEWHERE: Final[Places] = ()
+
+
+class Spender:
+    """What one user published that stays: bytes, by where that waits, and together."""
+
+    __slots__ = ("places", "total")
+
+    def __init__(self) -> None:
+        self.places: dict[Places, int] = {}
+        self.total = 0
+
+    def spend(self, size: int, places: Places) -> None:
+        known = self.places
+        if places not in known and len(known) >= SCARCE_PLACES:
+            places = SOMEWHERE
+        known[places] = known.get(places, 0) + size
+        self.total += size
+
+    def scale(self, part: int, whole: int) -> None:
+        """Of all of it, that part is left."""
+        self._keep({places: size * part // whole for places, size in self.places.items()})
+
+    def recount(self, state: State) -> None:
+        """No more than lies there now."""
+        known = self.places.items()
+        self._keep({
+            places: min(size, sum(_lies(state, place) for place in places)) if places else size
+            for places, size in known
+        })  # fmt: skip
+
+    def _keep(self, known: dict[Places, int]) -> None:
+        self.places = {places: size for places, size in known.items() if size > 0}
+        self.total = sum(self.places.values())
+
+
+def _lies(state: State, place: str | Key) -> int:
+    """How many bytes wait in a queue, or for a session, with those of their rows."""
+    if isinstance(place, str):
+        queue = state.queue_at(place)
+        return queue.bytes + ROW * len(queue.messages) if queue is not None else 0
+    session = state.sessions.get(place)
+    return session.backlog.bytes + ROW * len(session.backlog.entries) if session else 0
 
 
 class Scarce:
@@ -37,48 +90,59 @@ class Scarce:
     disk was last looked at.
     """
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, quotas: Quotas, state: State) -> None:
         self.on = self.used_up = False
         self._quotas = quotas
+        self._state = state
         self._most = 0
         self._left = 0
+        self._zone = 0
         self._total = 0
-        self._users: dict[str, int] = {}
+        self._users: dict[str, Spender] = {}
+        self._recounted: set[str] = set()  # since the last look
 
     def look(self, left: int, zone: int) -> bool:
-        """So many bytes are left until nothing is taken that stays, and that many are to be shared
-        out. Whether that begins or ends now.
+        """So many bytes are left until nothing is taken that stays (less than none: it is a guess
+        that errs on that side), and that many are to be shared out. Whether that begins or ends
+        now.
         """
         was, self.on = self.on, left < (zone * AGAIN if self.on else zone)
         if not self.on:
             self._users, self._total, self._most, self.used_up = {}, 0, 0, False
             return was
-        self._left = max(0, left)
-        self._most = min(max(self._most, self._left), self._left + WEIGHT * self._total)
-        taken = self._most - self._left
+        self._most = max(self._most, left) if was else left
+        self._left, self._zone = left, zone
+        self._recounted = set()
+        self._bound()
+        taken = self._most - left
         if self._total > taken:
             total = self._total
-            self._keep({who: spent * taken // total for who, spent in self._users.items()})
-        self.used_up = self._taken(max(self._users.values(), default=0)) >= self._share()
+            for one in self._users.values():
+                one.scale(taken, total)
+            self._sum_up()
+        for who in [one for one in self._users if self._taken(one) * SHARE >= self._share()]:
+            self._recount(who)
+        self.used_up = any(self._taken(who) >= self._share() for who in self._users)
         return not was
 
-    def spend(self, sender: Session, size: int, count: int = 1) -> None:
-        """So many messages are to stay, with payloads of that size each."""
+    def spend(
+        self, sender: Session, size: int, count: int = 1, places: Places = SOMEWHERE
+    ) -> None:
+        """So many messages are to stay there, with payloads of that size each."""
         who = _payer(sender)
         if not (self.on and who):
             return
-        users = self._users
-        if len(users) >= SCARCE_USERS and who not in users:
-            average = self._total // len(users)
-            self._keep({one: spent - average for one, spent in users.items()})
-            users = self._users
+        if len(self._users) >= SCARCE_USERS and who not in self._users:
+            average = self._total // len(self._users)
+            for one in self._users.values():
+                one.scale(max(0, one.total - average), one.total)
+            self._sum_up()
+        spender = self._users.get(who)
+        if spender is None:
+            spender = self._users[who] = Spender()
         more = count * (size + ROW)
-        users[who] = users.get(who, 0) + more
+        spender.spend(more, places)
         self._total += more
-
-    def _keep(self, users: dict[str, int]) -> None:
-        self._users = {who: spent for who, spent in users.items() if spent > 0}
-        self._total = sum(self._users.values())
 
     def lacks(self, sender: Session) -> str:
         """Why nothing more of this client may stay, "" if it may: that is a refusal."""
@@ -89,22 +153,48 @@ class Scarce:
 
     def why_not(self, sender: Session) -> str:
         """The same for who asks again, of less: nothing is refused yet."""
-        if not self.on:
-            return ""
-        taken, share = self._taken(self._users.get(_payer(sender), 0)), self._share()
-        if taken < share:
+        who = _payer(sender)
+        if not (self.on and self._is_over(who)):
             return ""
         return (
-            f"{payer(sender)} has taken {megabytes(taken)} of the last {megabytes(self._most)} "
-            f"on the disk, and {megabytes(share)} are the most"
+            f"{who} has taken {megabytes(self._taken(who))} of the last "
+            f"{megabytes(max(0, self._most))} on the disk, and {megabytes(self._share())} are "
+            "the most"
         )
 
-    def _taken(self, spent: int) -> int:
+    def _is_over(self, who: str) -> bool:
+        """Whether a user has all of its share, also if it is counted anew, once a look."""
+        if self._taken(who) < self._share():
+            return False
+        if who not in self._recounted:
+            self._recount(who)
+        return self._taken(who) >= self._share()
+
+    def _recount(self, who: str) -> None:
+        self._recounted.add(who)
+        spender = self._users[who]
+        before = spender.total
+        spender.recount(self._state)
+        self._total -= before - spender.total
+        self._bound()
+
+    def _bound(self) -> None:
+        """What the disk lost beyond what was published, others took."""
+        self._most = min(self._most, self._left + WEIGHT * self._total)
+
+    def _sum_up(self) -> None:
+        self._users = {who: one for who, one in self._users.items() if one.total > 0}
+        self._total = sum(one.total for one in self._users.values())
+
+    def _taken(self, who: str) -> int:
         """What the disk lost to one who published so much that stays."""
-        return (self._most - self._left) * spent // self._total if spent else 0
+        spender = self._users.get(who)
+        if spender is None or not spender.total:
+            return 0
+        return (self._most - self._left) * spender.total // self._total
 
     def _share(self) -> int:
-        return max(1, self._most // SHARE)
+        return max(1, self._most // SHARE, self._zone // LITTLE)
 
 
 def _payer(sender: Session) -> str:
