@@ -267,6 +267,6 @@ class Context:
         """Whether it is a queue that was made for this session."""
         raise NotImplementedError
 
-    def refuse(self, session: Session, verb: str, name: str) -> str:
+    def refuse(self, session: Session, verb: str, name: str, rule: str = "") -> str:
         """Say in the log that a client may not do this; returns the reason for its own ears."""
         raise NotImplementedError

@@ -18,7 +18,7 @@ from hubbub.core.limits import ROUTE_NAME_BYTES, SIGHTINGS
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
 from hubbub.core.queues import Queues
 from hubbub.core.replies import Replies
-from hubbub.core.rights import PUBLISH, verb_of
+from hubbub.core.rights import ENQUEUE, PUBLISH, verb_of
 from hubbub.core.route import Route
 from hubbub.core.session import NO_ROUTES, Session, Subscription
 from hubbub.core.share import Group
@@ -165,6 +165,9 @@ class Routing:
 
     def _lead_to_queue(self, route: Route, sender: Session) -> None:
         name, queues = route.name[len(QUEUE) :], self._queues
+        if route.allowed and not name:
+            self.broker.refuse(sender, ENQUEUE, route.name, "the rule that a queue has a name")
+            route.allowed = False
         if route.allowed and not self.broker.homes.alone and queues.lead_away(route, sender):
             return
         if route.allowed and queues.lacks(name, sender):

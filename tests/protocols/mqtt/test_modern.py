@@ -810,7 +810,6 @@ CONNECT = codec.connect(b"ann", True, 30, properties=codec.Properties())
         (b"\x30\x00", "0x81"),
         (b"\x30\x04\x00\x02a#\x00"[:6] + b"\x00", "0x81"),
         (codec.publish(b"a/#", b"x", 0, properties=b"\0"), "0x90"),
-        (codec.publish(b"$queue/", b"x", 1, packet_id=1, properties=b"\0"), "0x90"),
         (codec.publish(b"a", b"x", 1, properties=b"\0"), "0x82"),
         (codec.publish(b"", b"x", 0, properties=b"\0"), "0x82"),
         (codec.publish(b"a", b"x", 0, properties=b"\x02\x7f\x00"), "0x81"),

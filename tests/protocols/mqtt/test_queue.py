@@ -50,6 +50,22 @@ def test_puback_takes_it_from_the_queue(clean: bool) -> None:
     assert waiting(stage) == []
 
 
+def test_a_queue_has_a_name() -> None:
+    """Who is told by the end of its connection would say it again on the next one."""
+    stage = Stage()
+    new, old = Modern(stage), stage.device("old")
+    for device in (new, old):
+        device.hear()
+        for qos in (1, 2):
+            device.publish("$queue/", qos=qos, packet_id=qos)
+        device.subscribe("$queue/", 1)
+    assert new.hear() == ["PUBACK 1 0x90", "PUBREC 2 0x90", "SUBACK 5: 0x8f"]
+    assert old.hear() == ["PUBACK 1", "PUBREC 2", "SUBACK 5: 128"]
+    assert not stage.broker.state.queues and sum(stage.broker.metrics.dropped.values()) == 4
+    told = stage.broker.audit.refusals.last(None, None)
+    assert told[0].text.endswith("'$queue/': refused by the rule that a queue has a name")
+
+
 def test_qos_2_takes_it_with_pubcomp_and_qos_0_at_once() -> None:
     stage = Stage()
     ann = consumer(stage, qos=2)

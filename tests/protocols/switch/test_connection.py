@@ -881,7 +881,7 @@ def test_an_answer_goes_to_whoever_asked() -> None:
     assert said(a, post("/response/reply~1/q/1", b"its request is gone")) == b"[]"
 
 
-@pytest.mark.parametrize("name", ["a/b", "50%", "a?b", "a#b", "a b", "a\n", "é", ""])
+@pytest.mark.parametrize("name", ["a/b", "50%", "a?b", "a#b", "a b", "a\n", "é"])
 def test_a_reply_queue_that_does_not_fit_a_path_has_an_alias(name: str) -> None:
     """The original services paste the reply-to into the path as it is."""
     hub = Hub()
@@ -890,7 +890,7 @@ def test_a_reply_queue_that_does_not_fit_a_path_has_an_alias(name: str) -> None:
     said(a, get("/persistent/work"))
     hub.broker.post(Message("$queue/work", b"?", reply_to=f"$queue/{name}", correlation=b"c"))
     ((_, number, _, (_, where)),) = messages(said(a, transfer("work")))
-    assert where == ("reply~0" if name else "")
+    assert where == "reply~0"
     said(a, post(f"/response/{where}/work/{number}", b"!"))
     answer = hub.broker.log.read(queue.messages[0])
     assert answer is not None and (answer.payload, answer.correlation) == (b"!", b"c")

@@ -9,7 +9,7 @@ from collections import deque
 
 from hubbub.core.limits import PLAIN_PROPERTIES
 from hubbub.core.route import Route
-from hubbub.core.topics import is_name
+from hubbub.core.topics import QUEUE, is_name
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
 from hubbub.protocols.mqtt.session import MqttSession
@@ -96,7 +96,9 @@ class Incoming:
         if route.full:
             return spec.QUOTA
         if not route.allowed:
-            return spec.SUCCESS if route.takes else spec.NOT_ALLOWED
+            if route.takes:
+                return spec.SUCCESS
+            return spec.BAD_TOPIC if route.name == QUEUE else spec.NOT_ALLOWED
         return spec.SUCCESS if route.subscriptions or not packet.qos else spec.NO_SUBSCRIBERS
 
     def check_answer_address(
@@ -135,7 +137,7 @@ def topic_name(topic: bytes) -> str:
         name = topic.decode()
     except UnicodeDecodeError:
         raise PacketError("a PUBLISH whose topic is not UTF-8") from None
-    if is_name(name):
+    if _is_topic(name):
         return name
     if "\0" in name:
         raise PacketError("a PUBLISH whose topic contains U+0000")
@@ -145,12 +147,19 @@ def topic_name(topic: bytes) -> str:
     raise PacketError(reason, spec.BAD_TOPIC)
 
 
+def _is_topic(name: str) -> bool:
+    """Whether MQTT has such a topic. Of what is none a client would say the same again on its next
+    connection; of what only this hub has no use for it is told in the answer.
+    """
+    return is_name(name) or name == QUEUE
+
+
 def check_message(properties: Properties, payload: bytes, qos: int = 0) -> int:
     """What a PUBLISH or a will may not say is a PacketError, with QoS 1 and 2 an answer."""
     topic = properties.texts.get(spec.RESPONSE_TOPIC)
     if topic is not None and not is_plain(name_from_wire(topic)):
         raise PacketError("a response topic with a control character")
-    if topic is not None and not is_name(name_from_wire(topic)):
+    if topic is not None and not _is_topic(name_from_wire(topic)):
         raise PacketError("a response topic that is not a topic name", spec.PROTOCOL)
     if properties.numbers.get(spec.PAYLOAD_FORMAT):
         try:

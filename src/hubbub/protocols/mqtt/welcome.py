@@ -90,7 +90,8 @@ def check(mqtt: Sessions, asked: codec.Connect) -> None:
     if will is None:
         return
     if not is_name(name_from_wire(will.topic)):
-        raise PacketError("a will whose topic has wildcards", spec.BAD_TOPIC)
+        reason = f"a will to {name_from_wire(will.topic)[:80]!r}, which is not a topic name"
+        raise PacketError(reason, spec.BAD_TOPIC)
     if 0 < mqtt.payload_bytes < len(will.payload):
         reason = f"a will of {len(will.payload)} bytes; mqtt.payload_bytes is {mqtt.payload_bytes}"
         raise PacketError(reason, spec.TOO_LARGE, refusal(v5, spec.TOO_LARGE, Properties()))
