@@ -516,7 +516,7 @@ CODES: Final = """
 8d silence of more than one and a half times the keep alive
 8e another connection came with the client id
 8f a filter that is none, or is not allowed as it is
-90 a topic name that is none
+90 a topic name that is none ends the connection; `$queue/`, which names no queue, is answered so
 91 - packet ids are used again without a word: what repeats them repeats the packet
 92 a PUBREL, or a PUBREC, for a packet id that is not in use
 93 more unanswered publishes than `mqtt.receive_maximum`
