@@ -468,6 +468,37 @@ def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
     desk.close()
 
 
+def test_what_is_taken_from_a_queue_at_once_is_in_no_snapshot_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path, segment_bytes=100_000)
+    looks: list[int] = []
+    monkeypatch.setattr(desk.journal.room, "look", lambda _, stays, *rest: looks.append(stays))
+
+    def stays() -> int:
+        desk.journal.no_room()
+        return looks[-1]
+
+    job = send(0)._replace(payload=bytes(9_000))
+    seqs = [desk.write(job) for _ in range(18)]
+    all_of_them = stays()
+    for seq in seqs[-13:]:  # two segments
+        desk.journal.gone(seq, 9_000)
+    there = stays()
+    assert all_of_them - 13 * 9_200 < there < all_of_them - 13 * 9_000
+    seqs += [desk.write(job) for _ in range(14)]
+    before = stays()
+    desk.journal.gone(seqs[0], 9_000)
+    assert stays() == before, "it waited for longer: the next fold knows of it, and none before"
+    command = desk.journal.roll_due()
+    assert command is not None
+    desk.journal.gone(seqs[20], 9_000)
+    assert stays() == before, "it may be in the snapshot that is being written"
+    desk.journal.gone(seqs[-1], 9_000)
+    assert stays() < before - 9_000
+    desk.close()
+
+
 def test_a_segment_that_ended_by_itself_ends_once(tmp_path: Path) -> None:
     desk = Desk(tmp_path, segment_seconds=0.0)
     desk.write(ANN)

@@ -164,6 +164,11 @@ class Log:
         elif not more:
             self._pinned.pop(seq, None)
 
+    def gone(self, seq: int, size: int) -> None:
+        """A message with a payload of so many bytes, which was in one queue and nowhere else, was
+        taken away.
+        """
+
     def read(self, seq: int) -> Message | None:
         """The message of that number, or None if it is gone for good.
 

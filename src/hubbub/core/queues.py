@@ -628,6 +628,9 @@ class Queues:
             protocol, client = session.protocol.encode(), column_of(session.client)
             topic = column_of(queue.client)
             log.append(row_without_message(schema.ACK, protocol, client, topic, seq, number))
+        before = queue.bytes
         queue.remove(number)
         log.unpin(seq)
+        if not queue.subscriptions:  # what a binding brings may be in others, too
+            log.gone(seq, before - queue.bytes)
         return True

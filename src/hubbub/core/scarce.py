@@ -36,7 +36,7 @@ from hubbub.core.state import Key, State
 WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`journal.room`)
 ROW: Final = 100  # bytes beside the payload, of a usual name and the columns
 AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
-LITTLE: Final = 100  # part of what is shared out: a user's, however little is left of it
+LITTLE: Final = 25  # part of what is shared out: a user's, however little is left of it
 
 # Where a message waits: in queues, by their topics, and for sessions; () = somewhere.
 Places = tuple[str | Key, ...]
@@ -99,7 +99,6 @@ class Scarce:
         self._zone = 0
         self._total = 0
         self._users: dict[str, Spender] = {}
-        self._recounted: set[str] = set()  # since the last look
 
     def look(self, left: int, zone: int) -> bool:
         """So many bytes are left until nothing is taken that stays (less than none: it is a guess
@@ -112,7 +111,6 @@ class Scarce:
             return was
         self._most = max(self._most, left) if was else left
         self._left, self._zone = left, zone
-        self._recounted = set()
         self._bound()
         taken = self._most - left
         if self._total > taken:
@@ -163,15 +161,13 @@ class Scarce:
         )
 
     def _is_over(self, who: str) -> bool:
-        """Whether a user has all of its share, also if it is counted anew, once a look."""
+        """Whether a user has all of its share, also if it is counted anew."""
         if self._taken(who) < self._share():
             return False
-        if who not in self._recounted:
-            self._recount(who)
+        self._recount(who)
         return self._taken(who) >= self._share()
 
     def _recount(self, who: str) -> None:
-        self._recounted.add(who)
         spender = self._users[who]
         before = spender.total
         spender.recount(self._state)

@@ -62,6 +62,7 @@ LATEST: Final = 64  # messages that were read back last; as many as calls are un
 LATEST_BYTES: Final = 4096  # of the payload of one that is kept beside others
 SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed last
 ENDS_EARLY: Final = "end early"  # what the row says with which a segment begins early
+ROW_BYTES: Final = 50  # that a row takes at least, beside its payload
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
@@ -110,7 +111,7 @@ class Journal(Intake):
         self._launched = 0.0
         self.flight = (0, 0.0)  # rows of the last group, and seconds from its commit until here
         # The segment as the loop sees it
-        self._base = 0
+        self._base = self._base_before = 0
         self._began = 0
         self._size = 0
         self._full = True
@@ -323,7 +324,8 @@ class Journal(Intake):
         times = group.rows.times()
         if self._full:
             self._full = False
-            self._base, self._began, self._size = group.first, times[0], HEADER_BYTES
+            self._base_before, self._base = self._base, group.first
+            self._began, self._size = times[0], HEADER_BYTES
         self._size += group.size
         self.room.spend(group.size)
         self._end_segment(group.last, times[1] - self._began)
@@ -494,6 +496,14 @@ class Journal(Intake):
             log.warning("journal: segments are folded again")
         self._roll_failures = self._roll_failures + 1 if complaint else 0
         self.roll_trouble = complaint
+
+    def gone(self, seq: int, size: int) -> None:
+        """What was taken from a queue as soon as it came is in no snapshot, as long as nothing of
+        its segment is. What waited for longer comes back with the next fold.
+        """
+        base = self._base if seq >= self._base else self._base_before
+        if seq >= base > self._rolling:
+            self._passing[base] = self._passing.get(base, 0) + size + ROW_BYTES
 
     def no_room(self, folding: bool = False) -> str:
         """Why nothing more should be taken that stays on the disk, "" if there is room.
