@@ -78,7 +78,7 @@ def test_what_came_back_is_nobodys(scarce: Scarce) -> None:
 def test_what_others_take_is_not_laid_at_who_publishes_a_little(scarce: Scarce) -> None:
     bob, left = user("bob"), ZONE - 1
     scarce.look(left, ZONE)
-    for _ in range(80):
+    for _ in range(30):
         scarce.spend(bob, 10_000)
         left -= 10 * MB
         scarce.look(left, ZONE)
@@ -89,7 +89,7 @@ def test_what_others_take_is_not_laid_at_who_publishes_a_little(scarce: Scarce) 
         scarce.spend(bob, MB)
         left -= MB
         scarce.look(left, ZONE)
-    assert left == pytest.approx(200 * MB * 4 / 5, rel=0.05)
+    assert left == pytest.approx(700 * MB * 4 / 5, rel=0.05)
 
 
 def test_who_is_heard_at_once_is_not_stopped_by_who_fills_its_queues_meanwhile() -> None:
@@ -142,7 +142,7 @@ def test_where_nothing_is_left_to_share_out_each_may_have_a_little(scarce: Scarc
                 scarce.spend(who, MB)
                 left -= MB
                 scarce.look(left, ZONE)
-            assert 39 * MB <= before - left <= 50 * MB, (start, who.client)
+            assert 99 * MB <= before - left <= 110 * MB, (start, who.client)
 
 
 def test_nobody_is_stopped_before_it_published(scarce: Scarce) -> None:

@@ -36,7 +36,7 @@ from hubbub.core.state import Key, State
 WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`journal.room`)
 ROW: Final = 100  # bytes beside the payload, of a usual name and the columns
 AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
-LITTLE: Final = 25  # part of what is shared out: a user's, however little is left of it
+LITTLE: Final = 10  # part of what is shared out: a user's, however little is left of it
 
 # Where a message waits: in queues, by their topics, and for sessions; () = somewhere.
 Places = tuple[str | Key, ...]
