@@ -4,8 +4,9 @@
 200,000 sessions that last, each with a filter, a million retained messages, and messages that
 nobody waits for. A hub is started on it while nothing is folded, so that it reads all rows, and
 again when they are (`hubbub journal compact`), so that it has a snapshot. A start ends when one of
-the sessions is told that it is there, and has a retained message. It measures and never judges;
-docs/benchmarks.md says how to read the result.
+the sessions is told that it is there, and has a retained message. Beside it stands mosquitto, which
+was told of the same sessions and retained messages and has written them to its file (two minutes
+more). It measures and never judges; docs/benchmarks.md says how to read the result.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, hubbub, run_in_folder, source
+from benchmarks.brokers import ROOT, Broker, hubbub, mosquitto, run_in_folder, source
 from benchmarks.journal import journal
 from benchmarks.many import received
 from benchmarks.mqtt import COMPILED
@@ -100,6 +102,36 @@ def compact(data: Path) -> None:
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
+def keeping(folder: Path) -> AbstractContextManager[Broker]:
+    """A mosquitto that writes all it has to that folder when it ends, and reads it first."""
+    lines = ("persistence true", f"persistence_location {folder}/", "user root")
+    return mosquitto("mosquitto", True, folder, *lines)
+
+
+def tell(broker: Broker) -> None:
+    """The sessions and the retained messages, as clients do."""
+    for number in range(SESSIONS):
+        with socket.create_connection(("127.0.0.1", broker.port), ANSWER_SECONDS) as sock:
+            asked = codec.connect(b"device-%d" % number, False, 60)
+            sock.sendall(asked + codec.subscribe(1, [(b"device/%d/set" % number, 1)]))
+            received(sock, 4 + 5)
+    with socket.create_connection(("127.0.0.1", broker.port), ANSWER_SECONDS) as sock:
+        sock.sendall(codec.connect(b"source", True, 0))
+        received(sock, 4)
+        for number in range(RETAINED):
+            name = b"site/%d/machine/%d" % (number % 100, number * 7919 % RETAINED)
+            sock.sendall(codec.publish(name, b"%0*d" % (PAYLOAD, number), 0, True))
+        sock.sendall(codec.PINGREQ_PACKET)
+        received(sock, 2)
+
+
+def restarted(folder: Path) -> Start:
+    began = time.monotonic()
+    with keeping(folder) as broker:
+        answers(broker)
+        return Start(time.monotonic() - began, broker.cpu(), broker.resident())
+
+
 def said(name: str, found: list[Start]) -> str:
     seconds = [one.seconds for one in found]
     cpu, memory = (statistics.median(values) for values in list(zip(*found, strict=True))[1:])
@@ -108,6 +140,10 @@ def said(name: str, found: list[Start]) -> str:
 
 
 def run(rounds: int, compiled: Path, folder: Path) -> None:
+    peer = folder / "mosquitto"
+    peer.mkdir()
+    with keeping(peer) as broker:
+        tell(broker)
     data = folder / "data"
     size = fill(data)
     packages = {"plain": None, "compiled": source(compiled) if compiled.is_dir() else None}
@@ -119,6 +155,8 @@ def run(rounds: int, compiled: Path, folder: Path) -> None:
             found = [started(data, package) for _ in range(rounds)]
             print(said(f"{name}, {snapshot}", found), flush=True)
         compact(data)
+    found = [restarted(peer) for _ in range(rounds)]
+    print(said("mosquitto, its file", found), flush=True)
 
 
 def main() -> int:

@@ -131,7 +131,7 @@ def test_a_will_of_a_client_that_was_clean_is_of_who_left_it(
         return
     payer = f"user {user!r}" if user else "address 127.0.0.1"
     assert list(broker.quotas.used[RETAINED]) == [payer]
-    message = broker.log.read(broker.state.retained["safe/will"])
+    message = broker.log.read(broker.state.retained_seq("safe/will"))
     assert message is not None and set(message.properties or {}) <= {PUBLISHER}
     assert not user or (message.properties or {})[PUBLISHER][0] == user  # type: ignore[index]
 

@@ -20,7 +20,7 @@ from hubbub.core.session import Revival, Session, SessionState, Subscription, ro
 from hubbub.runtime.cluster import recalls
 from hubbub.schema import WILL, Row, name_of
 from tests.cluster.world import Lines, Reader, World
-from tests.core.recording import Recording, folded, snapshot
+from tests.core.recording import Recording, folded, seqs, snapshot
 
 KEEP = 3600  # seconds
 
@@ -644,7 +644,7 @@ def test_who_may_write_is_asked_at_the_publishers_node_only(world: Keepers) -> N
         writer.broker.post(message, writer)
     world.carry()
     broker = world.members["b"].broker
-    for seq in broker.state.retained.values():
+    for seq in seqs(broker.state).values():
         message = broker.log.read(seq)  # type: ignore[assignment]
         assert message.properties is not None and PUBLISHER not in message.properties
         assert message.properties["user"] == [["k", "v"]]

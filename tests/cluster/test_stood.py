@@ -489,9 +489,9 @@ def test_a_will_that_waited_is_of_who_left_it(
         assert world.said() == [] and not broker.state.retained
         return
     assert world.said() == [b"offline"]
-    kept = broker.state.kept["state/ann"]
+    kept = broker.state.retained["state/ann"]
     assert kept.whose and broker.quotas.used[RETAINED] == {kept.whose: kept.size}
-    message = broker.log.read(broker.state.retained["state/ann"])
+    message = broker.log.read(kept.seq)
     assert message is not None and (message.properties or {})[PUBLISHER] == ["ann", ""]
 
 

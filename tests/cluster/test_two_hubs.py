@@ -300,7 +300,7 @@ async def test_what_was_retained_while_nodes_were_apart_is_one_again(pair: Pair)
 
     def kept(hub: Hub) -> dict[str, bytes]:
         broker = hub.node.broker
-        found = {name: broker.log.look(seq) for name, seq in broker.state.retained.items()}
+        found = {name: broker.log.look(kept.seq) for name, kept in broker.state.retained.items()}
         return {name: one.payload for name, one in found.items() if one is not None}
 
     await until(lambda: kept(a) == kept(b) == {"x": b"of b", "z": b"new"})

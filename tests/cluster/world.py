@@ -172,7 +172,7 @@ class World:
 
     def retained(self, name: str) -> dict[str, bytes]:
         broker = self.members[name].broker
-        found = {topic: broker.log.look(seq) for topic, seq in broker.state.retained.items()}
+        found = {topic: broker.log.look(kept.seq) for topic, kept in broker.state.retained.items()}
         return {topic: message.payload for topic, message in found.items() if message is not None}
 
     def hears_of_one_ahead(self) -> None:

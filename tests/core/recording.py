@@ -135,6 +135,11 @@ def snapshot(state: State, rows: list[Row]) -> list[Row]:
     return [*state.rows(), *(state.carried(row) for row in rows if row.seq in needed)]
 
 
+def seqs(state: State) -> dict[str, int]:
+    """The retained message of each topic."""
+    return {topic: kept.seq for topic, kept in state.retained.items()}
+
+
 def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
     """All that a state says, to be compared.
 
@@ -147,7 +152,7 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
             for name, queue in state.queues.items()
         },
         "ended": (state.ended_queues, state.queue_floor),
-        "retained": state.retained,
+        "retained": seqs(state),
         "wills": {key: will._replace(seq=0, time=0) for key, will in state.wills.items()},
         "topics": state.topics.numbers,
         "topic names": state.topics.names,

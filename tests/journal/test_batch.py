@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.core.kept import Kept
-from hubbub.core.state import State
+from hubbub.core.session import FOR_EVER
+from hubbub.core.state import State, lasting_properties
 from hubbub.errors import HubbubError, JournalError
 from hubbub.journal import frame
 from hubbub.journal.arrow import BUFFERS_AT
 from hubbub.journal.batch import Batch
 from hubbub.journal.righting import ENDLESS, Righting
-from hubbub.schema import CONNECT, PUBLISH, Row, column_of
+from hubbub.schema import CONNECT, DISCONNECT, END, PUBLISH, SUBSCRIBE, Row, column_of
+from tests.core.recording import shape
 from tests.journal.rows import any_rows, forged, numbered
 
 AS_WRITTEN = Righting(ENDLESS)
@@ -47,8 +48,39 @@ others = st.one_of(
     retained.map(lambda row: row._replace(number=3)),
     names.map(lambda name: Row(0, 0, CONNECT, client=name)),
 )
+said = st.sampled_from((
+    b"", b'{"user":"ann"}', lasting_properties(60),
+    lasting_properties(FOR_EVER, "", "ann", began=5),
+    lasting_properties(9, mount="m/", renumbered=True), b'{"lasting":false}',
+))  # fmt: skip
+visitors = st.sampled_from([column_of(name) for name in ("", "ann", "bob", "$queue/q", "a%b", "ü")])
+
+
+def visit(
+    time: int, kind: bytes, client: bytes, topic: bytes, qos: int, number: int, expires: int,
+    properties: bytes, protocol: bytes,
+) -> Row:  # fmt: skip
+    return Row(
+        0, time, kind, protocol, client, topic, qos=qos, number=number, expires=expires,
+        properties=properties,
+    )  # fmt: skip
+
+
+def visits_of(*protocols: bytes) -> st.SearchStrategy[Row]:
+    return st.builds(
+        visit, st.integers(0, 5), st.sampled_from((CONNECT, SUBSCRIBE, SUBSCRIBE, DISCONNECT)),
+        visitors, names, st.integers(0, 2), st.integers(0, 9), st.integers(0, 9), said,
+        st.sampled_from(protocols),
+    )  # fmt: skip
+
+
+others = st.one_of(others, visits_of(b"mqtt", b"smq", b"queue", b"share"), names.map(
+    lambda name: Row(0, 0, END, b"mqtt", name)
+))  # fmt: skip
 mostly = st.one_of(
     st.lists(retained, min_size=1, max_size=12),
+    st.lists(visits_of(b"mqtt"), min_size=1, max_size=12),
+    st.lists(visits_of(b"mqtt", b"queue"), min_size=1, max_size=12),
     st.lists(st.one_of(retained, others), min_size=1, max_size=12),
 ).map(numbered)
 
@@ -57,8 +89,15 @@ def batch_of(rows: list[Row], righting: Righting = AS_WRITTEN, after: int = -1) 
     return Batch(frame.Columns(memoryview(frame.encode(rows)), 0), righting, after)
 
 
+def kept_of(state: State) -> dict[str, tuple[int, int, int, str]]:
+    return {
+        name: (kept.seq, kept.size, kept.expires, kept.whose)
+        for name, kept in state.retained.items()
+    }
+
+
 def known(state: State) -> tuple[Any, ...]:
-    return state.retained, state.kept, state.kept_bytes, state.delayed, list(state.rows())
+    return kept_of(state), state.kept_bytes(), state.delayed, list(state.rows()), shape(state)
 
 
 def folded(*batches: Batch) -> tuple[Any, ...]:
@@ -103,6 +142,31 @@ def test_any_rows_come_out_as_they_went_in(rows: list[Row]) -> None:
     assert batch_of(rows).rows() == rows
 
 
+def test_visits_come_by_column() -> None:
+    rows = [
+        row
+        for number in range(50)
+        for row in (
+            Row(0, 0, CONNECT, b"mqtt", b"c%d" % number, properties=lasting_properties(60)),
+            Row(0, 0, SUBSCRIBE, b"mqtt", b"c%d" % number, b"a/%d" % number, qos=1),
+            Row(0, 0, DISCONNECT, b"mqtt", b"c%d" % number, expires=7),
+        )
+    ]
+    batch = batch_of(rows)
+    assert batch.retained() is None and batch.visits() is not None
+    state = State()
+    state.fold(batch)
+    session = state.sessions["mqtt", "c49"]
+    assert (session.subscriptions, session.expires) == ({"a/49": (1, b"")}, 7)
+    assert len(state.sessions) == 50 and not session.connected
+
+
+def test_what_is_bound_to_a_queue_is_no_visit() -> None:
+    rows = [Row(0, 0, SUBSCRIBE, b"queue", b"$queue/q", b"a", qos=2)]
+    assert batch_of(rows).visits() is None
+    assert batch_of([rows[0]._replace(protocol=b"mqtt"), *rows]).visits() is None
+
+
 def test_what_is_retained_comes_by_column() -> None:
     rows = [
         Row(number, 0, PUBLISH, topic=b"a/%d" % number, retain=True, payload=b"x" * number)
@@ -113,19 +177,8 @@ def test_what_is_retained_comes_by_column() -> None:
     assert (found.names[4], found.seqs[4], found.sizes[4]) == ("a/5", 5, 5)
     state = State()
     state.fold(batch_of(rows))
-    assert state.retained["a/5"] == 5
-    assert state.kept["a/5"] == Kept(5, 0, "")
-    assert state.kept_bytes == sum(range(1, 200))
-
-
-def test_who_takes_as_much_shares_what_says_so() -> None:
-    rows = [
-        Row(number, 0, PUBLISH, topic=b"a/%d" % number, retain=True, payload=b"x")
-        for number in range(1, 50)
-    ]
-    state = State()
-    state.fold(batch_of(rows))
-    assert len({id(kept) for kept in state.kept.values()}) == 1
+    assert kept_of(state)["a/5"] == (5, 5, 0, "")
+    assert state.kept_bytes() == sum(range(1, 200))
 
 
 @pytest.mark.parametrize("place", range(2, 2 * 10))

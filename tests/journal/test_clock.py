@@ -58,7 +58,7 @@ def times(path: Path, wall: Wall) -> tuple[list[float], Desk]:
     """In how many seconds from now: the delay, the message's and the session's end."""
     state = State()
     desk = Desk(path, state.apply)
-    message = desk.journal.read(state.retained["r"])
+    message = desk.journal.read(state.retained_seq("r"))
     assert message is not None
     ends = [state.delayed[2], message.expires, state.sessions["mqtt", "ann"].expires]
     return [(end - wall.now()) / SECOND for end in ends], desk

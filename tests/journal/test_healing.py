@@ -17,6 +17,7 @@ from hubbub.journal.content import Header
 from hubbub.journal.healing import Choice, choose, set_aside, take_back
 from hubbub.journal.roll import bases, roll
 from hubbub.journal.segments import Directory
+from tests.core.recording import seqs
 from tests.journal.history import folded_by_and_by
 from tests.journal.rows import Desk, bad_blocks, flip, tree
 
@@ -41,7 +42,7 @@ def kept(directory: Directory) -> tuple[set[tuple[str, str]], dict[str, int]]:
     for seq in state.needed():
         assert desk.journal.read(seq) is not None
     desk.close()
-    return set(state.sessions), state.retained
+    return set(state.sessions), seqs(state)
 
 
 ALL = ({("mqtt", "ann")}, {f"r/{number}": number + 2 for number in range(6)})

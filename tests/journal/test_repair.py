@@ -14,6 +14,7 @@ from hubbub.errors import DirectoryError, HubbubError, UnreadableError
 from hubbub.journal import examine
 from hubbub.journal.repair import repair
 from hubbub.journal.segments import Directory
+from tests.core.recording import seqs
 from tests.journal.damage import (
     BEYOND_REPAIR,
     DAMAGE,
@@ -54,7 +55,7 @@ def found(directory: Directory) -> tuple[set[tuple[str, str]], dict[str, int]]:
     desk.write(message(b"next"))
     assert desk.journal.read(desk.journal.position) is not None
     desk.close()
-    return set(state.sessions), state.retained
+    return set(state.sessions), seqs(state)
 
 
 @pytest.mark.parametrize("name", DAMAGE)

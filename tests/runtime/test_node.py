@@ -321,7 +321,7 @@ async def test_a_disk_that_fails_acknowledges_nothing_and_loses_nothing(
     path = Path(hub.settings.data)
     await hub.stop()
     async with Node(Settings(listen=(), data=str(path))) as again:
-        message = again.broker.log.read(again.broker.state.retained["a"])
+        message = again.broker.log.read(again.broker.state.retained_seq("a"))
         assert message is not None
         assert message.payload == b"x"
 

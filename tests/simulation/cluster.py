@@ -487,7 +487,7 @@ class ClusterWorld:
                 return f"{listener.name} has not got {sorted(missing)}"
         for name, hub in self.hubs.items():
             for topic, payload in self._retained().items():
-                seq = hub.broker.state.retained.get(topic, 0)
+                seq = hub.broker.state.retained_seq(topic)
                 message = hub.broker.log.look(seq) if seq else None
                 if message is None or message.payload != payload:
                     return f"{name} retains {message and message.payload!r}, not {payload!r}"

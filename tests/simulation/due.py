@@ -634,7 +634,7 @@ class DueWorld(ClusterWorld):
         for client in self.returning:
             online = client.said(2 * client.count)
             for name, hub in self.hubs.items():
-                seq = hub.broker.state.retained.get(f"w/{client.name}", 0)
+                seq = hub.broker.state.retained_seq(f"w/{client.name}")
                 message = hub.broker.log.look(seq) if seq else None
                 if message is None or message.payload != online:
                     return f"{name} retains {message and message.payload!r}, not {online!r}"

@@ -21,7 +21,7 @@ def line(payload: str) -> bytes:
 
 def kept(hub: Hub) -> bytes:
     broker = hub.node.broker
-    message = broker.log.read(broker.state.retained.get("a", 0))
+    message = broker.log.read(broker.state.retained_seq("a"))
     return message.payload if message is not None else b""
 
 

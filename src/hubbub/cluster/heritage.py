@@ -122,8 +122,8 @@ class Adoption:
         self._resume_what_was_kept()
         self._recall_who_is_away()
         wills.publish(membership, self.state.wills.values(), self.protocols)
-        for topic, seq in self.state.retained.items():
-            self._retain(topic, seq)
+        for topic, kept in self.state.retained.items():
+            self._retain(topic, kept.seq)
         for node in membership.nodes.values():
             node.behind = node.behind or self._tells
         broker.delays.recover()
@@ -298,7 +298,7 @@ class Adoption:
 
     def _stamp_of_kept(self, message: Message | None, seq: int) -> Stamp:
         """As its node would have said it: retained, if nothing took its place."""
-        if message is None or self.state.retained.get(message.topic, 0) != seq:
+        if message is None or self.state.retained_seq(message.topic) != seq:
             return NEVER
         self._tells = True
         return self._stamp(message)

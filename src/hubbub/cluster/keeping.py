@@ -237,7 +237,7 @@ class Keeping:
     def _spelled(self, message: Message, number: int) -> frames.Said:
         """A retained one that was replaced meanwhile is one like others."""
         membership, name = self.estate.membership, message.topic
-        kept = self.broker.state.retained.get(name, 0)
+        kept = self.broker.state.retained_seq(name)
         run = membership.crossing.read_back(message)
         run.qos = self.backlog.qos(number)
         run.retain = message.retain and kept == (self.backlog.seq(number) if message.payload else 0)

@@ -67,7 +67,7 @@ class Stamps:
         return self.broker.state.taken.get(CEILING, 0)
 
     def of(self, name: str) -> Stamp:
-        return self._of(name, self.broker.state.retained.get(name, 0))
+        return self._of(name, self.broker.state.retained_seq(name))
 
     def _of(self, name: str, seq: int) -> Stamp:
         known = self._known.get(name) or self.cleared.get(name)
@@ -88,7 +88,7 @@ class Stamps:
 
     def has(self, name: str, payload: bytes) -> bool:
         """Whether that is what is retained here."""
-        seq = self.broker.state.retained.get(name, 0)
+        seq = self.broker.state.retained_seq(name)
         message = self.broker.log.look(seq) if seq else None
         return message is not None and message.payload == payload
 

@@ -297,7 +297,7 @@ def feed(membership: Membership, node: Node) -> None:
     state, log_ = membership.broker.state.retained, membership.broker.log
     for _ in range(min(CLUSTER_FEED, len(node.feed))):
         name = node.feed.popleft()
-        message = log_.look(state[name]) if name in state else Message(name, b"", retain=True)
+        message = log_.look(state[name].seq) if name in state else Message(name, b"", retain=True)
         if message is None or name.startswith(STAYS):
             continue
         stamp = membership.stamps.of(name)

@@ -164,7 +164,7 @@ class Retained:
         """After a restart: know the names of what the journal remembers."""
         self._names = NameList(self.broker.state.retained)
         each: dict[str, int] = {}
-        for kept in self.broker.state.kept.values():
+        for kept in self.broker.state.retained.values():
             if kept.whose:
                 each[kept.whose] = each.get(kept.whose, 0) + kept.size
         for whose, size in each.items():
@@ -172,14 +172,14 @@ class Retained:
         self._watch_all()
 
     def _watch_all(self) -> None:
-        kept = self.broker.state.kept
-        self._expiring = [(one.expires, name) for name, one in kept.items() if one.expires]
+        retained = self.broker.state.retained
+        self._expiring = [(one.expires, name) for name, one in retained.items() if one.expires]
         heapify(self._expiring)
 
     def _watch(self, expires: int, name: str) -> None:
         """One that is replaced stays in the heap until its time, but not too many do."""
         heappush(self._expiring, (expires, name))
-        if len(self._expiring) > 2 * len(self.broker.state.kept) + SLICE:
+        if len(self._expiring) > 2 * len(self.broker.state.retained) + SLICE:
             self._watch_all()
 
     def may_keep(self, run: Run) -> bool:
@@ -195,7 +195,7 @@ class Retained:
         broker, state = self.broker, self.broker.state
         if not may_be_kept(name):
             return True
-        before = state.kept.get(name, NOTHING)
+        before = state.retained.get(name, NOTHING)
         grows = name not in state.retained or kept_size(name, size) > before.size
         if broker.tight and grows and broker.lacks_disk(sender):
             return False
@@ -205,7 +205,7 @@ class Retained:
         own = before.size if before.whose == payer(sender) else 0
         if size <= own:
             return True
-        there = state.kept_bytes - before.size + own
+        there = state.kept_bytes() - before.size + own
         return not broker.quotas.lacks(RETAINED_BYTES, sender, there, size - own)
 
     def keep(self, run: Run) -> None:
@@ -214,19 +214,19 @@ class Retained:
         seq = run.first + run.count - 1
         log, state, name = self.broker.log, self.broker.state, run.route.name
         if not log.records:
-            log.unpin(state.retained.get(name, 0))
+            log.unpin(state.retained_seq(name))
             if message.payload:
                 log.pin(seq)
-        before = state.retained.get(name, 0)
+        before = state.retained_seq(name)
         self._give(name)
         if message.payload:
             size, expires = kept_size(name, len(message.payload)), message.expires
             whose = self.broker.quotas.take(RETAINED_BYTES, run.sender, size)
-            state.retain(name, seq, Kept(size, expires, whose))
+            state.retain(name, Kept(seq, size, expires, whose))
             if expires:
                 self._watch(expires, name)
         else:
-            state.retain(name, 0)
+            state.retain(name)
         if bool(before) != bool(message.payload):
             self.note(name)
         if self.told is not None:
@@ -234,23 +234,23 @@ class Retained:
 
     def _give(self, name: str) -> None:
         """Whose retained message goes has room for others."""
-        kept = self.broker.state.kept.get(name)
+        kept = self.broker.state.retained.get(name)
         if kept is not None:
             self.broker.quotas.give(RETAINED_BYTES, kept.whose, kept.size)
 
     def wake(self) -> None:
         """Let go of what has expired, so many in one turn."""
-        now, kept = self.broker.clock.stamp(), self.broker.state.kept
+        now, retained = self.broker.clock.stamp(), self.broker.state.retained
         for _ in range(SLICE):
             if not self._expiring or self._expiring[0][0] > now:
                 return
             expires, name = heappop(self._expiring)
-            if kept.get(name, NOTHING).expires == expires:
+            if retained.get(name, NOTHING).expires == expires:
                 self._expire(name)
 
     def _expire(self, name: str) -> None:
         broker = self.broker
-        seq = broker.state.retained[name]
+        seq = broker.state.retained_seq(name)
         self._give(name)
         broker.metrics.drop("expired")
         broker.change(Row(0, 0, schema.DROP, topic=column_of(name), ref=seq, number=1))
@@ -395,7 +395,7 @@ class Retained:
     def _read(self, name: str, newest: int) -> Message | None:
         """The message, unless it is newer, gone or expired."""
         broker = self.broker
-        seq = broker.state.retained.get(name, 0)
+        seq = broker.state.retained_seq(name)
         if not seq or seq > newest:
             return None
         message = broker.log.read(seq)

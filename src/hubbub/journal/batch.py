@@ -2,6 +2,8 @@
 
     a snapshot's messages   publish  publish  publish …    retained, and nothing else
                             └── names, numbers, sizes ─→   `State.retain_all`
+    its sessions            connect  subscribe  disconnect …
+                            └── clients, topics, qos ──→   `State` too: by column, as they come
     anything else           connect  subscribe  ack …  ─→  `State.apply`, row by row
 
 A million retained messages are most of what a start reads, and all that state keeps of one is a
@@ -13,19 +15,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from hubbub.core.kept import Retentions
+from hubbub.core.batch import VISITS, Retentions, Visits
+from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
+from hubbub.core.state import SHARED
 from hubbub.journal.frame import Columns, rows_of
 from hubbub.journal.righting import Righting
-from hubbub.schema import PUBLISH, Row, name_of
+from hubbub.schema import PUBLISH, Row, name_of, protocol_of
 
-SEQ, TIME, KIND, TOPIC, RETAIN, PAYLOAD, REF, NUMBER, EXPIRES, PROPERTIES = map(
-    Row._fields.index,
-    (
-        "seq", "time", "kind", "topic", "retain", "payload", "ref", "number", "expires",
-        "properties",
-    ),
+SEQ, TIME, KIND, PROTOCOL, CLIENT, TOPIC, QOS, RETAIN, PAYLOAD, REF, NUMBER, EXPIRES, PROPERTIES = (
+    map(
+        Row._fields.index,
+        (
+            "seq", "time", "kind", "protocol", "client", "topic", "qos", "retain", "payload", "ref",
+            "number", "expires", "properties",
+        ),
+    )
 )  # fmt: skip
 
+_OTHERS: Final = (QUEUE_PROTOCOL.encode(), SHARED.encode())  # whose clients are no clients
 _SPECIAL: Final = (b"$", b"%")  # in a name: it may mean something, or is not as it is written
 
 
@@ -68,6 +75,23 @@ class Batch:
         expires = [0] * count if columns.is_zero(EXPIRES) else columns.numbers(EXPIRES)
         names = _decoded(topics, columns.ends(TOPIC, len(topics)))
         return Retentions(names, seqs, sizes, expires, columns.values(PROPERTIES))
+
+
+    def visits(self) -> Visits | None:
+        """Them by column, if each is one of a client's visit, of one protocol; None if not."""
+        columns, values = self._columns, self._columns.values
+        kinds = values(KIND)
+        if not VISITS.issuperset(kinds):
+            return None
+        protocols = values(PROTOCOL)
+        if protocols[0] in _OTHERS or protocols.count(protocols[0]) != columns.count:
+            return None
+        if columns.numbers(SEQ)[0] <= self._after or self._righting.concerns(values(TIME)):
+            return None
+        return Visits(
+            protocol_of(protocols[0]), kinds, values(CLIENT), values(TOPIC), values(QOS),
+            values(NUMBER), values(EXPIRES), values(PROPERTIES),
+        )  # fmt: skip
 
 
 def _decoded(joined: bytes, ends: list[int]) -> list[str]:

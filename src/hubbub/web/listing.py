@@ -160,7 +160,7 @@ def _topics(broker: Broker) -> Iterator[Thing]:
 
 
 def _retained(broker: Broker) -> Iterator[Thing]:
-    for name, kept in list(broker.state.kept.items()):
+    for name, kept in list(broker.state.retained.items()):
         row = {"topic": name, "bytes": kept.size, "expires": kept.expires, "of": kept.whose}
         yield Thing(name, partial(sayable, row))
 

@@ -170,7 +170,7 @@ class Looking:
         asks = session_of(request.scope[ADMISSION])
         if not broker.may(asks, RECEIVE, name):
             return refused(403, broker.refuse(asks, RECEIVE, name))
-        kept = broker.state.kept.get(name)
+        kept = broker.state.retained.get(name)
         if kept is not None and kept.size > PEEKED_BYTES:  # reading it would stop all others
             said = {"topic": name_shown(name), "size": kept.size, "expires": kept.expires}
             return JSONResponse(said)

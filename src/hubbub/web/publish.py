@@ -282,7 +282,7 @@ class Registry:
         self._known[name] = taken
 
     def _read(self, name: str) -> Message | None:
-        seq = self._broker.state.retained.get(name, 0)
+        seq = self._broker.state.retained_seq(name)
         return self._broker.log.read(seq) if seq else None
 
     def _keep(self, name: str, payload: bytes) -> None:
