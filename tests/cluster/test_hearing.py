@@ -211,6 +211,9 @@ def test_who_came_behind_much_that_waits_is_there() -> None:
     assert "c" in world.here.nodes
     world.here.up_since -= CLUSTER_DEAD_SECONDS + 1
     wills.look(world.here, time.monotonic())
+    assert wills.WHO_IS_WHERE in world.here.unknown, "it has not said all that is with it"
+    world.here.nodes["c"].asking = 0
+    wills.look(world.here, time.monotonic())
     assert wills.WHO_IS_WHERE not in world.here.unknown
 
 

@@ -85,7 +85,7 @@ class Room:
         """
         try:
             disk = os.statvfs(self._directory.path)
-            held = {path: _size(path) for path in self._directory.state.iterdir()}
+            held = {path: _size(path) for path in self._directory.state.glob("*")}
             kept = _size(self._directory.reserve)
         except OSError:
             return ""
