@@ -468,6 +468,30 @@ def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
     desk.close()
 
 
+def test_of_small_messages_a_snapshot_has_more_than_the_segments_and_that_is_known_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one user fills a disk for all, with its share: the next fold took what was left."""
+    desk = Desk(tmp_path, segment_bytes=100_000)
+    looks: list[int] = []
+    monkeypatch.setattr(desk.journal.room, "look", lambda _, stays, *rest: looks.append(stays))
+    desk.write(JOBS)
+    for first in range(0, 3_000, 100):
+        desk.write(*(send(number) for number in range(first, first + 100)))
+    desk.journal.no_room()
+    command = desk.journal.roll_due()
+    assert command is not None
+    roll(desk.journal.directory, int(command[5]))
+    desk.journal.rolled()
+    directory = desk.journal.directory
+    snapshot = directory.snapshot(directory.snapshots()[-1]).stat().st_size
+    folded = [directory.segment(base) for base in bases(directory)[:-1]]
+    assert snapshot > sum(path.stat().st_size for path in folded) * 5 // 4
+    desk.journal.no_room()
+    assert looks[-1] <= looks[-2] < looks[-1] * 5 // 4
+    desk.close()
+
+
 def test_what_is_taken_from_a_queue_at_once_is_in_no_snapshot_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,15 +509,15 @@ def test_what_is_taken_from_a_queue_at_once_is_in_no_snapshot_either(
     for seq in seqs[-13:]:  # two segments
         desk.journal.gone(seq, 9_000)
     there = stays()
-    assert all_of_them - 13 * 9_200 < there < all_of_them - 13 * 9_000
+    assert all_of_them - 13 * 9_400 < there < all_of_them - 13 * 9_000
     seqs += [desk.write(job) for _ in range(14)]
     before = stays()
     desk.journal.gone(seqs[0], 9_000)
-    assert stays() == before, "it waited for longer: the next fold knows of it, and none before"
+    assert before - 300 < stays() < before, "it waited for longer: the next fold knows of it"
     command = desk.journal.roll_due()
     assert command is not None
     desk.journal.gone(seqs[20], 9_000)
-    assert stays() == before, "it may be in the snapshot that is being written"
+    assert stays() > before - 600, "it may be in the snapshot that is being written"
     desk.journal.gone(seqs[-1], 9_000)
     assert stays() < before - 9_000
     desk.close()

@@ -34,7 +34,7 @@ from hubbub.core.session import Session
 from hubbub.core.state import Key, State
 
 WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`journal.room`)
-ROW: Final = 100  # bytes beside the payload, of a usual name and the columns
+ROW: Final = 200  # bytes beside the payload, in the segment and in snapshots
 AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
 LITTLE: Final = 10  # part of what is shared out: a user's, however little is left of it
 

@@ -63,6 +63,7 @@ LATEST_BYTES: Final = 4096  # of the payload of one that is kept beside others
 SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed last
 ENDS_EARLY: Final = "end early"  # what the row says with which a segment begins early
 ROW_BYTES: Final = 50  # that a row takes at least, beside its payload
+SNAPSHOT_BYTES: Final = 110  # that a row takes more in a snapshot, as a message of a queue does
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
@@ -134,6 +135,7 @@ class Journal(Intake):
         self._let_go: tuple[float, int] | None = None  # what was kept when it was looked at last
         self._changed = 0  # the last row that may change state
         self._passing: dict[int, int] = {}  # of a segment, by its base: bytes no snapshot will have
+        self._more: dict[int, int] = {}  # and those it will have more than the segment
         self._covered = 0  # up to which row both of the newest two snapshots say all
         self.directory.acquire()
 
@@ -311,6 +313,7 @@ class Journal(Intake):
         must(group.first == self.handed + 1, "rows are numbered one by one")
         if group.changes_state():
             self._changed = group.last
+            self._more[base] = self._more.get(base, 0) + SNAPSHOT_BYTES * len(group.rows)
             if self.beyond is not None:
                 self.beyond.take(group.first, group.last, group.data())
         else:
@@ -484,6 +487,7 @@ class Journal(Intake):
             self._rolled_upto = max(self._rolled_upto, self._rolling)
         folded = max(newest, self._rolled_upto)
         self._passing = {base: size for base, size in self._passing.items() if base > folded}
+        self._more = {base: size for base, size in self._more.items() if base > folded}
         if newest > self._read.snapshot_seq:
             self._read.rolled(self.directory.snapshot(newest), newest, before)
         self._read.renew()  # of what is left: what the roll compressed cannot be read here
@@ -499,11 +503,17 @@ class Journal(Intake):
 
     def gone(self, seq: int, size: int) -> None:
         """What was taken from a queue as soon as it came is in no snapshot, as long as nothing of
-        its segment is. What waited for longer comes back with the next fold.
+        its segment is. What waited for longer comes back with the next fold. The row that says so
+        is in none.
         """
+        self._let_pass(self._base, 0)
         base = self._base if seq >= self._base else self._base_before
         if seq >= base > self._rolling:
-            self._passing[base] = self._passing.get(base, 0) + size + ROW_BYTES
+            self._let_pass(base, size)
+
+    def _let_pass(self, base: int, payload: int) -> None:
+        size = payload + ROW_BYTES + SNAPSHOT_BYTES
+        self._passing[base] = self._passing.get(base, 0) + size
 
     def no_room(self, folding: bool = False) -> str:
         """Why nothing more should be taken that stays on the disk, "" if there is room.
@@ -514,10 +524,11 @@ class Journal(Intake):
         with contextlib.suppress(OSError):  # asked again soon; it must not stop a commit
             # The first group of a segment is on its way: the one before it has no other behind it.
             before = [file for file in self._read.files[-1:] if file.base != self._base]
-            passing = sum(self._passing.get(one.base, 0) for one in [*self._finished(), *before])
-            passing += self._passing.get(self._base, 0)
+            bases = {self._base, *[one.base for one in [*self._finished(), *before]]}
+            passing = sum(self._passing.get(base, 0) for base in bases)
+            more = sum(self._more.get(base, 0) for base in bases)
             ended = sum(os.fstat(file.places.fd).st_size for file in before)
-            snapshot = sum(self._to_fold()) + ended + self._size
+            snapshot = sum(self._to_fold()) + ended + self._size + more
             stays = snapshot - passing
             self.shortage = self.room.look(snapshot, stays, self.clock.now(), folding)
         if self._roll_failures > 1:
