@@ -213,7 +213,7 @@ class State(Retaining):
         return self.sessions.get(self._key(row))
 
     def _visit(self, found: Visits) -> None:
-        """The same as rows: of a snapshot of many sessions a third of the time."""
+        """The same as rows would, in a fourth less of the time."""
         client, key, session = b"", (found.protocol, ""), self.sessions.get((found.protocol, ""))
         for kind, column, topic, qos, number, expires, said in zip(
             found.kinds, found.clients, found.topics, found.qos, found.numbers, found.expires,
