@@ -432,11 +432,8 @@ def test_where_a_new_snapshot_cannot_be_opened_all_is_read_as_before(
     desk.close()
 
 
-def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else a small disk is short for as long as a publisher is quick, whatever it has left."""
-    desk = Desk(tmp_path, segment_bytes=100_000)
+def looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes of a snapshot stay, at each look at the disk's room; it is short."""
     looks: list[int] = []
 
     def look(snapshot: int, stays: int, *_: object) -> str:
@@ -445,6 +442,15 @@ def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
         return "short"
 
     monkeypatch.setattr(desk.journal.room, "look", look)
+    return looks
+
+
+def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a small disk is short for as long as a publisher is quick, whatever it has left."""
+    desk = Desk(tmp_path, segment_bytes=100_000)
+    looks = looked_at(desk, monkeypatch)
     desk.write(ANN, WATCH, audience(), message(bytes(5_000))._replace(ref=3))
     for _ in range(40):
         desk.write(message(bytes(9_000)))
@@ -462,9 +468,9 @@ def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
     assert looks[-1] > 45_000
     desk.close()
     desk = Desk(tmp_path, segment_bytes=100_000)
-    monkeypatch.setattr(desk.journal.room, "look", look)
+    before, looks = looks[-1], looked_at(desk, monkeypatch)
     desk.journal.no_room()
-    assert looks[-1] > looks[-2], "after a start all that is not folded counts"
+    assert looks[-1] > before, "after a start all that is not folded counts"
     desk.close()
 
 
@@ -473,8 +479,7 @@ def test_of_small_messages_a_snapshot_has_more_than_the_segments_and_that_is_kno
 ) -> None:
     """Else one user fills a disk for all, with its share: the next fold took what was left."""
     desk = Desk(tmp_path, segment_bytes=100_000)
-    looks: list[int] = []
-    monkeypatch.setattr(desk.journal.room, "look", lambda _, stays, *rest: looks.append(stays))
+    looks = looked_at(desk, monkeypatch)
     desk.write(JOBS)
     for first in range(0, 3_000, 100):
         desk.write(*(send(number) for number in range(first, first + 100)))
@@ -496,8 +501,7 @@ def test_what_is_taken_from_a_queue_at_once_is_in_no_snapshot_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(tmp_path, segment_bytes=100_000)
-    looks: list[int] = []
-    monkeypatch.setattr(desk.journal.room, "look", lambda _, stays, *rest: looks.append(stays))
+    looks = looked_at(desk, monkeypatch)
 
     def stays() -> int:
         desk.journal.no_room()
