@@ -474,6 +474,33 @@ def test_what_passes_through_is_in_no_snapshot_and_needs_no_room_for_one(
     desk.close()
 
 
+def test_where_one_user_has_no_more_a_large_snapshot_is_not_made_for_each_segment(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path, segment_bytes=10_000)
+    journal = desk.journal
+    for number in range(20):
+        desk.write(message(bytes(9_000), b"room/%d" % number, retain=True))
+    roll_all(desk)
+    assert journal.roll_due() is None
+    journal.room.wanted = True
+    for number in range(2):
+        desk.write(message(bytes(9_000), b"room/%d" % number, retain=True))
+    assert journal.roll_due() is None, "it would be for each of the days on which that user waits"
+    assert journal.early_end_due(), "but now and then: upkeep says how often"
+    journal.end_early()
+    assert not journal.early_end_due()
+    journal.commit()
+    desk.settle()
+    command = journal.roll_due()
+    assert command is not None and command[-1] == "--make-room"
+    roll(journal.directory, int(command[5]))
+    journal.rolled()
+    desk.write(message(bytes(9_000), b"room/1", retain=True))
+    assert journal.roll_due() is None and journal.early_end_due()
+    desk.close()
+
+
 def test_of_small_messages_a_snapshot_has_more_than_the_segments_and_that_is_known_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ class Journal(Intake):
         # What the roller does
         self._scrub_again = 0.0
         self._rolling = 0
+        self._hurried = False  # a segment ended early to be folded
         self._rolled_upto = 0  # damage may leave no rows to fold, and then no snapshot
         self._let_go: tuple[float, int] | None = None  # what was kept when it was looked at last
         self._changed = 0  # the last row that may change state
@@ -436,16 +437,19 @@ class Journal(Intake):
 
         A snapshot says all that is, so it is not made anew for every segment: what has come since
         must be a part of it that is worth the work, unless room is short. On a full disk, or when
-        less is to be kept from now on, what retention lets go goes at once.
+        less is to be kept from now on, what retention lets go goes at once. Where only one user
+        has no more of what is left, it is worth the work as often as a segment ends early for it:
+        that user may have no more for days.
         """
         finished = self._finished()
         whole, size = self._to_fold()
         pressed = self._less_is_kept() or self.disk.full
-        folds = bool(finished) and (size * FOLDED_SHARE >= whole or self.wants_room())
+        hurried = self.shortage != "" or self._hurried
+        folds = bool(finished) and (size * FOLDED_SHARE >= whole or hurried)
         if not folds and not pressed:
             return None
         self._rolling = finished[-1].base if folds else 0
-        short = pressed or self.wants_room()
+        short = pressed or hurried
         return [*self._command(self._rolling), *(["--make-room"] if short else [])]
 
     def _to_fold(self) -> tuple[int, int]:
@@ -485,6 +489,7 @@ class Journal(Intake):
         self._covered = before
         if complete:
             self._rolled_upto = max(self._rolled_upto, self._rolling)
+            self._hurried = False
         folded = max(newest, self._rolled_upto)
         self._passing = {base: size for base, size in self._passing.items() if base > folded}
         self._more = {base: size for base, size in self._more.items() if base > folded}
@@ -544,10 +549,12 @@ class Journal(Intake):
         back what was taken away. What is refused leaves no row, so it might never get full.
 
         Two folds end this, for two snapshots are kept: what one of them has lies on the disk.
+        Asked while no fold is due.
         """
         known = self._changed <= self._covered
         resting = self.position == self.on_disk  # what was appended is of this segment
-        return self.wants_room() and not known and resting and not self._finished()
+        first = self.shortage != "" and self._finished() != []  # it is folded before
+        return self.wants_room() and not known and resting and not (first or self._hurried)
 
     def wants_room(self) -> bool:
         """Whether something is refused for want of room."""
@@ -556,6 +563,7 @@ class Journal(Intake):
     def end_early(self) -> None:
         """End the segment, and begin the next one: a segment is finished when there is another."""
         log.info("journal: a segment ends early, for the disk to get back what was taken away")
+        self._hurried = True
         if not self._full:
             self._full = True
             self.segment += 1
