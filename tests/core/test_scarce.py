@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hubbub.core.limits import SCARCE_USERS
 from hubbub.core.names import HUB
 from hubbub.core.rights import Rights
-from hubbub.core.scarce import ROW, WEIGHT, Scarce
+from hubbub.core.scarce import LASTS, ROW, WEIGHT, Scarce
 from hubbub.core.session import Session, Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.switch import Switch
@@ -31,14 +31,29 @@ def user(name: str) -> Session:
 
 
 @pytest.fixture
-def scarce() -> Scarce:
-    return Stage().broker.scarce
+def stage() -> Stage:
+    return Stage()
 
 
-def test_it_is_on_from_when_as_much_is_left_as_is_kept_free(scarce: Scarce) -> None:
+@pytest.fixture
+def scarce(stage: Stage) -> Scarce:
+    return stage.broker.scarce
+
+
+def test_it_is_on_from_when_as_much_is_left_as_is_kept_free(stage: Stage, scarce: Scarce) -> None:
     assert not scarce.look(ZONE, ZONE) and not scarce.on
     assert scarce.look(ZONE - 1, ZONE) and scarce.on
     assert not scarce.look(ZONE, ZONE) and scarce.on, "it does not flicker"
+    for less in (ZONE - 1, ZONE, ZONE * 5 // 4 - 1):  # a segment went, and another one came
+        assert not scarce.look(ZONE * 5 // 4, ZONE) and scarce.on
+        stage.pass_time(LASTS - 1)
+        assert not scarce.look(ZONE * 5 // 4, ZONE) and scarce.on
+        assert not scarce.look(less, ZONE) and scarce.on
+    scarce.look(3 * ZONE, ZONE)
+    scarce.spend(user("bob"), 250 * MB)
+    scarce.look(3 * ZONE - 250 * MB, ZONE)
+    assert scarce.lacks(user("bob")), "nobody gets a fifth of more than is shared out"
+    stage.pass_time(LASTS)
     assert scarce.look(ZONE * 5 // 4, ZONE) and not scarce.on
 
 
@@ -128,13 +143,12 @@ def test_small_messages_are_counted_with_their_rows() -> None:
     assert broker.scarce._total == 10_000 * (1 + ROW)
 
 
-def test_where_nothing_is_left_to_share_out_each_may_have_a_little(scarce: Scarce) -> None:
+def test_where_nothing_is_left_to_share_out_each_may_have_a_little() -> None:
     """It is a guess that nothing is: as long as everything is taken, not one takes it all. So it
     is where a hub starts there, or another program fills the disk at once.
     """
     for start in (0, -ZONE, 1):
-        scarce.look(2 * ZONE, ZONE)
-        left = start
+        scarce, left = Stage().broker.scarce, start
         scarce.look(left, ZONE)
         for who in map(user, ("bob", "ann", "cy")):
             before = left

@@ -32,7 +32,7 @@ STAYS: Final = 10  # retained messages that nobody takes away
 SIZE: Final = 100_000  # of a payload; random bytes, or segments that are compressed were nothing
 PASSING: Final = 2_000  # messages of traffic that stays nowhere: more than the disk has
 LEFT: Final = 60.0  # seconds for what was taken away to be room
-CROWD: Final = 20  # users: each gets a part of the last of the disk, and together they fill it
+CROWD: Final = 60  # users: each gets a part of the last of the disk, and together they fill it
 SECRET: Final = "secret"
 
 

@@ -83,7 +83,7 @@ class Context:
         self.open = Rights()
         self.audit = Audit(clock, log)
         self.quotas = Quotas(clock, self.metrics, self.audit)
-        self.scarce = Scarce(self.quotas, self.state)
+        self.scarce = Scarce(clock, self.quotas, self.state)
         self.gates: list[Gate] = []
         self.hooks: Hooks | None = None
         self.watcher: Hooks | None = None

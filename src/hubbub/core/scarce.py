@@ -25,8 +25,10 @@ No I/O.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
+from hubbub.core.clock import Clock
 from hubbub.core.limits import SCARCE_PLACES, SCARCE_USERS, SHARE
 from hubbub.core.names import HUB
 from hubbub.core.quotas import DISK, Quotas, payer
@@ -36,6 +38,7 @@ from hubbub.core.state import Key, State
 WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`journal.room`)
 ROW: Final = 200  # bytes beside the payload, in the segment and in snapshots
 AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
+LASTS: Final = 5.0  # seconds without a break: segments come and go, on a small disk many
 LITTLE: Final = 10  # part of what is shared out: a user's, however little is left of it
 
 # Where a message waits: in queues, by their topics, and for sessions; () = somewhere.
@@ -90,8 +93,10 @@ class Scarce:
     disk was last looked at.
     """
 
-    def __init__(self, quotas: Quotas, state: State) -> None:
+    def __init__(self, clock: Clock, quotas: Quotas, state: State) -> None:
         self.on = self.used_up = False
+        self._clock = clock
+        self._enough = inf  # since when as much is left again
         self._quotas = quotas
         self._state = state
         self._most = 0
@@ -105,7 +110,8 @@ class Scarce:
         that errs on that side), and that many are to be shared out. Whether that begins or ends
         now.
         """
-        was, self.on = self.on, left < (zone * AGAIN if self.on else zone)
+        was, enough = self.on, self._is_enough(left >= zone * AGAIN)
+        self.on = left < zone or (was and not enough)
         if not self.on:
             self._users, self._total, self._most, self.used_up = {}, 0, 0, False
             return was
@@ -122,6 +128,11 @@ class Scarce:
             self._recount(who)
         self.used_up = any(self._taken(who) >= self._share() for who in self._users)
         return not was
+
+    def _is_enough(self, much: bool) -> bool:
+        now = self._clock.now()
+        self._enough = min(self._enough, now) if much else inf
+        return now - self._enough >= LASTS
 
     def spend(
         self, sender: Session, size: int, count: int = 1, places: Places = SOMEWHERE
@@ -154,11 +165,9 @@ class Scarce:
         who = _payer(sender)
         if not (self.on and self._is_over(who)):
             return ""
-        return (
-            f"{who} has taken {megabytes(self._taken(who))} of the last "
-            f"{megabytes(max(0, self._most))} on the disk, and {megabytes(self._share())} are "
-            "the most"
-        )
+        taken, share = megabytes(self._taken(who)), megabytes(self._share())
+        shared = megabytes(max(0, min(self._most, self._zone)))
+        return f"{who} has taken {taken} of the last {shared} on the disk, and {share} are the most"
 
     def _is_over(self, who: str) -> bool:
         """Whether a user has all of its share, also if it is counted anew."""
@@ -190,7 +199,7 @@ class Scarce:
         return (self._most - self._left) * spender.total // self._total
 
     def _share(self) -> int:
-        return max(1, self._most // SHARE, self._zone // LITTLE)
+        return max(1, min(self._most, self._zone) // SHARE, self._zone // LITTLE)
 
 
 def _payer(sender: Session) -> str:
