@@ -53,8 +53,10 @@ def test_it_is_on_from_when_as_much_is_left_as_is_kept_free(stage: Stage, scarce
     scarce.spend(user("bob"), 250 * MB)
     scarce.look(3 * ZONE - 250 * MB, ZONE)
     assert scarce.lacks(user("bob")), "nobody gets a fifth of more than is shared out"
+    assert scarce.says() == "no user gets more than 200 MB of the last 1,000 MB on the disk"
     stage.pass_time(LASTS)
     assert scarce.look(ZONE * 5 // 4, ZONE) and not scarce.on
+    assert scarce.says() == ""
 
 
 def test_one_user_gets_a_fifth_and_the_next_one_what_it_wants(scarce: Scarce) -> None:

@@ -129,7 +129,7 @@ _WORDS: Final = {
     "messages_out": "messages out, in all", "bytes_in": "bytes of messages in",
     "connections": "connections open", "held_back": "publishers held back",
     "journal.keep_bytes": "journal: kept at most", "journal.trouble": "journal: trouble",
-    "limits.not_taken": "limits: not taken because",
+    "limits.not_taken": "limits: not taken because", "limits.shared_out": "limits: shared out",
 }  # fmt: skip
 
 

@@ -166,8 +166,14 @@ class Scarce:
         if not (self.on and self._is_over(who)):
             return ""
         taken, share = megabytes(self._taken(who)), megabytes(self._share())
-        shared = megabytes(max(0, min(self._most, self._zone)))
-        return f"{who} has taken {taken} of the last {shared} on the disk, and {share} are the most"
+        return f"{who} has taken {taken} of {self._shared()}, and {share} are the most"
+
+    def says(self) -> str:
+        """For who looks at the hub; "" while nothing is shared out."""
+        return f"no user gets more than {megabytes(self._share())} of {self._shared()}" * self.on
+
+    def _shared(self) -> str:
+        return f"the last {megabytes(max(0, min(self._most, self._zone)))} on the disk"
 
     def _is_over(self, who: str) -> bool:
         """Whether a user has all of its share, also if it is counted anew."""

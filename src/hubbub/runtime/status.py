@@ -85,6 +85,7 @@ def limits(broker: Broker, connections: int, settings: Settings) -> dict[str, An
         "disk_bytes": disk[0],
         "disk_free": disk[2],
         "not_taken": broker.no_room,
+        "shared_out": broker.scarce.says(),
     }
 
 
