@@ -533,9 +533,10 @@ class Journal(Intake):
             passing = sum(self._passing.get(base, 0) for base in bases)
             more = sum(self._more.get(base, 0) for base in bases)
             ended = sum(os.fstat(file.places.fd).st_size for file in before)
-            snapshot = sum(self._to_fold()) + ended + self._size + more
-            stays = snapshot - passing
-            self.shortage = self.room.look(snapshot, stays, self.clock.now(), folding)
+            whole, size = self._to_fold()
+            come = size + ended + self._size + more
+            stays = whole + max(0, come - passing)
+            self.shortage = self.room.look(whole + come, stays, self.clock.now(), folding)
         if self._roll_failures > 1:
             return f"segments are not folded: {self.roll_trouble}"
         return self.shortage
