@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -159,6 +160,8 @@ def test_where_nothing_is_left_to_share_out_each_may_have_a_little() -> None:
                 left -= MB
                 scarce.look(left, ZONE)
             assert 99 * MB <= before - left <= 110 * MB, (start, who.client)
+        assert scarce.says() == "no user gets more than 100 MB of the last of the disk"
+        assert re.search("taken 10. MB of the last of the disk, and 100 MB are", scarce.lacks(who))
 
 
 def test_nobody_is_stopped_before_it_published(scarce: Scarce) -> None:
@@ -333,6 +336,22 @@ def test_a_will_of_who_has_its_share_does_not_wait_for_who_is_away() -> None:
     fill(stage, stage.broker.sessions["mqtt", "bob"])
     device.far.hang_up("lost")
     assert len(stage.broker.state.sessions["mqtt", "ann"].backlog.entries) == 0
+
+
+def test_wills_of_sessions_that_last_stay_too() -> None:
+    """64 KB each, of 20,000 sessions: who had its share of a disk took the rest of it so."""
+    stage = Stage()
+    broker, will = stage.broker, codec.Will(b"a", bytes(60_000), 1, False)
+    fill(stage, user("ann"))
+    before = broker.scarce._total
+    bob = stage.device("bob", clean=False, will=will)
+    assert broker.scarce._total == before + 60_000 + ROW
+    fill(stage, broker.sessions["mqtt", "bob"])
+    assert b"\x20\x02\x00\x03" in stage.device("more", clean=False, will=will).far.hear()
+    assert ("mqtt", "more") not in broker.sessions, "nor does it last"
+    assert broker.metrics.refused == {"last of the disk": 1}
+    stage.device("bob", clean=False, will=will)
+    assert broker.sessions["mqtt", "bob"].number and bob.far.closed, "who was here may come back"
 
 
 def test_the_journal_hears_what_is_taken_from_a_queue_that_alone_had_it(

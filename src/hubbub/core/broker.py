@@ -267,7 +267,7 @@ class Broker(Context):
         """Whether there is room for one more session that outlives its connection."""
         there = max(len(self.state.sessions), self.quotas.total[SESSIONS])
         weight = weight_of(session.client)
-        lacks = self.no_room or self.quotas.lacks(SESSIONS, session, there, weight)
+        lacks = self.lacks_disk(session) or self.quotas.lacks(SESSIONS, session, there, weight)
         return lacks == ""
 
     # Subscriptions

@@ -39,6 +39,7 @@ WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`jou
 ROW: Final = 200  # bytes beside the payload, in the segment and in snapshots
 AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
 LASTS: Final = 5.0  # seconds without a break: segments come and go, on a small disk many
+LAST: Final = "the last of the disk"
 LITTLE: Final = 10  # part of what is shared out: a user's, however little is left of it
 
 # Where a message waits: in queues, by their topics, and for sessions; () = somewhere.
@@ -173,7 +174,9 @@ class Scarce:
         return f"no user gets more than {megabytes(self._share())} of {self._shared()}" * self.on
 
     def _shared(self) -> str:
-        return f"the last {megabytes(max(0, min(self._most, self._zone)))} on the disk"
+        """How much that is, unless each may have a little of what is less, by that guess."""
+        most = min(self._most, self._zone)
+        return f"the last {megabytes(most)} on the disk" if most > self._share() else LAST
 
     def _is_over(self, who: str) -> bool:
         """Whether a user has all of its share, also if it is counted anew."""

@@ -594,9 +594,10 @@ class Node:
         scarce = self.broker.scarce
         if self.broker.share_room(room.spare, room.shared):
             if scarce.on:
+                left = megabytes(max(0, room.spare))
                 log.warning(
-                    "the disk has %s left before what stays there is refused: no user gets more "
-                    "than a fifth of that", megabytes(max(0, room.spare)),
+                    "the disk has %s left before what stays there is refused: %s",
+                    left, scarce.says(),
                 )  # fmt: skip
             else:
                 log.warning("the disk has more room: it is not shared out any more")

@@ -299,6 +299,7 @@ class MqttConnection(Arriving):
             broker.change(will.row(session, checked))
             self._will = mqtt.kept_will(session)
             self.lasting = len(will.message.payload)
+            broker.scarce.spend(session, self.lasting)
         self._welcome(session, present and not self._old, asked, proof)  # in 3.1 it is reserved
         self._asked = None
         if asked.bridge:
