@@ -159,6 +159,14 @@ async def test_publish_with_what_other_protocols_know(hub: Hub) -> None:
         assert (await message(device)).payload == b"kept"
 
 
+async def test_what_is_not_retained_for_want_of_room_is_false(hub: Hub) -> None:
+    assert hub.publish("kept", "a", retain=True, qos=1)
+    hub.node.broker.keep_room("the disk has 1 MB left")
+    assert not hub.publish("kept", "b", retain=True, qos=1)
+    assert hub.publish("", "b", retain=True) and hub.publish("", "a", retain=True)
+    assert not hub.node.broker.state.retained
+
+
 async def test_a_payload_too_large_for_raw_sockets_is_for_all_others(hub: Hub) -> None:
     """The reference makes it an error."""
     async with smq(hub) as device, mqtt(hub) as panel:

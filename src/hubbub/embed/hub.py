@@ -598,7 +598,9 @@ class Hub:
         )  # fmt: skip
         message.answers_sender = sender.asks_by_number
         route = broker.route(self._me, name)
-        if broker.is_full(sender, route, 1, False, message.qos):
+        size = len(message.payload)
+        retain = message.retain and size > 0
+        if broker.is_full(sender, route, 1, retain, message.qos, size):
             return False
         run = run_of(message, sender, route)
         seq = self._me.answered(name)
