@@ -8,9 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from hubbub import schema
 from hubbub.core.scarce import WEIGHT
+from hubbub.journal.roll import roll
 from hubbub.journal.room import LASTS, OFTEN, Room
 from hubbub.journal.segments import Directory
+from hubbub.schema import Row
+from tests.journal.rows import Desk, message
 
 MB = 1_000_000
 
@@ -172,3 +176,30 @@ def test_a_system_that_says_nothing_has_room(
 
     monkeypatch.setattr(os, "statvfs", fail)
     assert Room(directory, MB).look(0, 0, 0) == ""
+
+
+def test_a_snapshot_that_a_roll_has_written_needs_no_room_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The roll goes on to compress and remove: all were refused meanwhile, and for 5 s more."""
+    desk = Desk(tmp_path, segment_bytes=100_000)
+    told: list[bool] = []
+
+    def look(snapshot: int, stays: int, now: float, folding: bool) -> str:
+        told.append(folding)
+        return ""
+
+    monkeypatch.setattr(desk.journal.room, "look", look)
+    desk.write(Row(0, 0, schema.CREATE, topic=b"$queue/q"))
+    for _ in range(2):
+        for _ in range(15):
+            desk.write(message(bytes(9_000)))
+        command = desk.journal.roll_due()
+        assert command is not None
+        desk.journal.no_room(folding=True)
+        roll(desk.journal.directory, int(command[5]))
+        desk.journal.no_room(folding=True)
+        desk.journal.rolled()
+    desk.journal.no_room(folding=False)
+    assert told == [True, False, True, False, False]
+    desk.close()

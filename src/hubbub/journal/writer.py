@@ -536,10 +536,17 @@ class Journal(Intake):
             whole, size = self._to_fold()
             come = size + ended + self._size + more
             stays = whole + max(0, come - passing)
-            self.shortage = self.room.look(whole + come, stays, self.clock.now(), folding)
+            writes = folding and self._writes_snapshot()
+            self.shortage = self.room.look(whole + come, stays, self.clock.now(), writes)
         if self._roll_failures > 1:
             return f"segments are not folded: {self.roll_trouble}"
         return self.shortage
+
+    def _writes_snapshot(self) -> bool:
+        """Whether the roll that runs still has one to write: it compresses and removes, too, and
+        what lies there needs no room once more.
+        """
+        return self._rolling > 0 and self.directory.snapshots()[-1:] <= [self._read.snapshot_seq]
 
     def waits_for_room(self) -> bool:
         """Whether more rows would take the room that the next roll needs to make some."""
