@@ -348,9 +348,9 @@ class Hub:
         created. `ptid`: on behalf of that client (the reference documents it, but ignores it).
         QoS, retain and the rest are what other protocols know. A payload above 0xFFF0 bytes is
         not an error as in the reference: it reaches all but raw SMQ sockets, which cannot carry
-        it. False if it was dropped: nobody has that number, a queue is full, or, from another
-        thread, too many calls wait; it is then counted. It never waits, not for the disk either:
-        what is recorded is there within a tenth of a second, and `flush` waits for that.
+        it. False if it was dropped: nobody has that number, a queue or the disk is full, or, from
+        another thread, too many calls wait; it is then counted. It never waits, not for the disk
+        either: what is recorded is there within a tenth of a second: `flush` waits for that.
         """
         payload, kind = _payload(data)
         if qos not in (0, 1, 2) or retain not in (False, True):
@@ -598,8 +598,7 @@ class Hub:
         )  # fmt: skip
         message.answers_sender = sender.asks_by_number
         route = broker.route(self._me, name)
-        size = len(message.payload)
-        retain = message.retain and size > 0
+        retain, size = message.retain and message.payload != b"", len(message.payload)
         if broker.is_full(sender, route, 1, retain, message.qos, size):
             return False
         run = run_of(message, sender, route)

@@ -116,7 +116,7 @@ class _Early:
         self._folds = False
 
     def may(self, journal: Journal, now: float) -> bool:
-        """Whether one is to end now. Asked while nothing is folded, nor finished."""
+        """Whether one is to end now. Asked while nothing is folded, nor due to be."""
         if not journal.wants_room():
             self._free = self._vain = 0
         if now < self._again or not journal.early_end_due():
