@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hubbub.core.limits import SCARCE_USERS
 from hubbub.core.names import HUB
+from hubbub.core.queue import QueueSettings
 from hubbub.core.rights import Rights
 from hubbub.core.scarce import LASTS, ROW, WEIGHT, Scarce
 from hubbub.core.session import Session, Silent
@@ -169,14 +170,18 @@ def test_nobody_is_stopped_before_it_published(scarce: Scarce) -> None:
     assert not scarce.lacks(user("bob"))
 
 
-def test_what_the_hub_moves_and_what_nodes_send_counts_for_nobody(scarce: Scarce) -> None:
+def test_what_nodes_send_counts_for_nobody_and_what_the_hub_moves_is_not_refused(
+    scarce: Scarce,
+) -> None:
     scarce.look(ZONE - 1, ZONE)
     moved, far = user("bob"), user("")
     moved.number, far.payer, far.far = HUB, "", True
-    for sender in (moved, far):
-        scarce.spend(sender, ZONE)
-    scarce.look(1, ZONE)
+    scarce.spend(far, 300 * MB)
+    scarce.look(ZONE - 300 * MB, ZONE)
     assert not any(map(scarce.lacks, (moved, far, user("bob"))))
+    scarce.spend(moved, 300 * MB)
+    scarce.look(ZONE - 600 * MB, ZONE)
+    assert scarce.lacks(user("bob")) and not scarce.lacks(moved)
 
 
 def test_a_crowd_of_users_is_bounded_and_who_took_much_is_still_known(scarce: Scarce) -> None:
@@ -383,6 +388,29 @@ def test_over_http_it_is_507() -> None:
         assert b"HTTP/1.1 507" in far.hear()
     far.say(post("/request/q/r", b"2"))
     assert b"has taken 300 MB of the last 1,000 MB on the disk" in far.hear()
+
+
+def test_dead_letters_are_no_way_round() -> None:
+    """What a user publishes goes where it does not count, as its own queue expires."""
+    stage = Stage()
+    broker = stage.broker
+    bob = Modern(stage, "bob")
+    session = broker.sessions["mqtt", "bob"]
+    queue = broker.queues.named("m", asker=session)
+    broker.queues.configure(queue, QueueSettings(expires=1, dead_letter="d"))
+    broker.share_room(ZONE - 1, ZONE)
+    bob.hear()
+    left, codes = ZONE - 1, []
+    for number in range(1, 60):
+        bob.publish("$queue/m", bytes(1_000_000), qos=1, packet_id=number)
+        codes += bob.hear()
+        stage.pass_time(2)
+        broker.queues.overdue.wake()
+        left -= 6_000_000
+        broker.share_room(left, ZONE)
+    refused = ["0x97" in code for code in codes]
+    assert not any(refused[:30]) and all(refused[36:])
+    assert len(broker.state.queues["d"].messages) == refused.count(False)
 
 
 def test_a_dead_letter_and_what_is_due_were_on_the_disk_before() -> None:

@@ -18,9 +18,9 @@ sessions no more than lies there now. So who is heard at once has taken nothing,
 has still of it, and whoever fills it meanwhile. Where nothing is left to share out, or nearly,
 each user may have a little all the same.
 
-What the hub does by itself counts for nobody, nor does what other nodes send. Asked by the broker
-where something is to stay, and only then; told by the hub how the disk is, a few times a second.
-No I/O.
+What the hub moves by itself (what is due, dead letters) is never refused; a dead letter counts for
+whose its queue was. What other nodes send counts for nobody. Asked by the broker where something is
+to stay, and only then; told by the hub how the disk is, a few times a second. No I/O.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Scarce:
         self, sender: Session, size: int, count: int = 1, places: Places = SOMEWHERE
     ) -> None:
         """So many messages are to stay there, with payloads of that size each."""
-        who = _payer(sender)
+        who = payer(sender)
         if not (self.on and who):
             return
         if len(self._users) >= SCARCE_USERS and who not in self._users:
@@ -163,8 +163,9 @@ class Scarce:
 
     def why_not(self, sender: Session) -> str:
         """The same for who asks again, of less: nothing is refused yet."""
-        who = _payer(sender)
-        if not (self.on and self._is_over(who)):
+        moved = sender.number == HUB  # it was there before, and acknowledged
+        who = payer(sender)
+        if not self.on or moved or not self._is_over(who):
             return ""
         taken, share = megabytes(self._taken(who)), megabytes(self._share())
         return f"{who} has taken {taken} of {self._shared()}, and {share} are the most"
@@ -209,11 +210,6 @@ class Scarce:
 
     def _share(self) -> int:
         return max(1, min(self._most, self._zone) // SHARE, self._zone // LITTLE)
-
-
-def _payer(sender: Session) -> str:
-    """What the hub moves was there before: what is due, and dead letters."""
-    return "" if sender.number == HUB else payer(sender)
 
 
 def megabytes(size: int) -> str:
