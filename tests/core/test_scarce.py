@@ -388,6 +388,7 @@ def test_over_http_it_is_507() -> None:
         assert b"HTTP/1.1 507" in far.hear()
     far.say(post("/request/q/r", b"2"))
     assert b"has taken 300 MB of the last 1,000 MB on the disk" in far.hear()
+    assert hub.broker.metrics.refused["last of the disk"] == 3, "once each"
 
 
 def test_dead_letters_are_no_way_round() -> None:

@@ -322,7 +322,7 @@ def _full(broker: Broker, queue: Queue, sender: Session) -> Refused:
     own = len(queue.messages) >= asked.max_messages > 0 or queue.bytes >= asked.max_bytes > 0
     held = f"{len(queue.messages)} messages with {queue.bytes} bytes"
     text = f"The queue {queue.name} holds {held}, no more are allowed."
-    lacks = "" if own else broker.lacks_disk(sender)
+    lacks = "" if own else broker.lacks_disk(sender, again=True)
     if lacks:
         text = f"No message is taken that would stay here: {lacks}."
     return Refused(429 if own else 507, text)
