@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.limits import SCARCE_USERS
+from hubbub.core.low import LASTS
 from hubbub.core.names import HUB
 from hubbub.core.queue import QueueSettings
 from hubbub.core.rights import Rights
-from hubbub.core.scarce import LASTS, ROW, WEIGHT, Scarce
+from hubbub.core.scarce import ROW, WEIGHT, Scarce
 from hubbub.core.session import Session, Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.switch import Switch

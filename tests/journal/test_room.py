@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from hubbub import schema
+from hubbub.core.low import LASTS
 from hubbub.core.scarce import WEIGHT
 from hubbub.journal.roll import roll
-from hubbub.journal.room import LASTS, OFTEN, Room
+from hubbub.journal.room import OFTEN, Room
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 from tests.journal.rows import Desk, message

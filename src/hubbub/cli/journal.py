@@ -29,7 +29,6 @@ _UNREAD: Final = 3
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
-
 class Format(StrEnum):
     lines = "jsonl"
     arrow = "arrow"

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import ssl
 
 
-
 def _directory(said: str) -> Path:
     """A path of no letters is the current directory to Python, and nobody meant that."""
     if not said:

@@ -25,11 +25,11 @@ to stay, and only then; told by the hub how the disk is, a few times a second. N
 
 from __future__ import annotations
 
-from math import inf
 from typing import Final
 
 from hubbub.core.clock import Clock
 from hubbub.core.limits import SCARCE_PLACES, SCARCE_USERS, SHARE
+from hubbub.core.low import Low, megabytes
 from hubbub.core.names import HUB
 from hubbub.core.quotas import DISK, Quotas, payer
 from hubbub.core.session import Session
@@ -37,8 +37,6 @@ from hubbub.core.state import Key, State
 
 WEIGHT: Final = 6  # a byte takes its own room, and that of five snapshots (`journal.room`)
 ROW: Final = 200  # bytes beside the payload, in the segment and in snapshots
-AGAIN: Final = 5 / 4  # as much must be left before nobody counts any more: else it would flicker
-LASTS: Final = 5.0  # seconds without a break: segments come and go, on a small disk many
 LAST: Final = "the last of the disk"
 LITTLE: Final = 10  # part of what is shared out: a user's, however little is left of it
 
@@ -97,7 +95,7 @@ class Scarce:
     def __init__(self, clock: Clock, quotas: Quotas, state: State) -> None:
         self.on = self.used_up = False
         self._clock = clock
-        self._enough = inf  # since when as much is left again
+        self._low = Low()
         self._quotas = quotas
         self._state = state
         self._most = 0
@@ -111,8 +109,7 @@ class Scarce:
         that errs on that side), and that many are to be shared out. Whether that begins or ends
         now.
         """
-        was, enough = self.on, self._is_enough(left >= zone * AGAIN)
-        self.on = left < zone or (was and not enough)
+        was, self.on = self.on, self._low.look(left, zone, self._clock.now())
         if not self.on:
             self._users, self._total, self._most, self.used_up = {}, 0, 0, False
             return was
@@ -129,11 +126,6 @@ class Scarce:
             self._recount(who)
         self.used_up = any(self._taken(who) >= self._share() for who in self._users)
         return not was
-
-    def _is_enough(self, much: bool) -> bool:
-        now = self._clock.now()
-        self._enough = min(self._enough, now) if much else inf
-        return now - self._enough >= LASTS
 
     def spend(
         self, sender: Session, size: int, count: int = 1, places: Places = SOMEWHERE
@@ -210,8 +202,3 @@ class Scarce:
 
     def _share(self) -> int:
         return max(1, min(self._most, self._zone) // SHARE, self._zone // LITTLE)
-
-
-def megabytes(size: int) -> str:
-    """As people are told of it."""
-    return f"{size / 1e6:,.0f} MB" if size >= 1e7 else f"{size / 1e6:,.1f} MB"

@@ -25,12 +25,12 @@ a fast disk takes a third of a small one between two looks. Removes and refuses 
 from __future__ import annotations
 
 import os
-from math import inf
 from pathlib import Path
 from typing import Final
 
 from hubbub.core.limits import KIB
-from hubbub.core.scarce import WEIGHT, megabytes
+from hubbub.core.low import AGAIN, LASTS, Low, megabytes
+from hubbub.core.scarce import WEIGHT
 from hubbub.journal.segments import Directory
 
 SEGMENTS: Final = 3  # the one that is written, one that is folded, one that is compressed
@@ -44,8 +44,6 @@ SOONEST: Final = 64  # part of a segment that is written between two looks, each
 HELD: Final = 32  # segments that a disk has room for at least
 SEGMENT_LEAST: Final = 64 * KIB  # as the setting
 UNSEEN: Final = 8  # part of what is left: a byte takes its own room, and that of three snapshots
-AGAIN: Final = 5 / 4  # of the mark must be free before more is taken: else it would flicker
-LASTS: Final = 5.0  # seconds without a break that it must be: a fold moves the mark, up and down
 
 
 class Room:
@@ -66,8 +64,7 @@ class Room:
         self._directory = directory
         self.segment_bytes = _fitting(directory.path, segment_bytes)
         self._segments = SEGMENTS * self.segment_bytes
-        self._short = False
-        self._enough = inf  # since when there has been so much again
+        self._low = Low()
 
     def spend(self, size: int) -> None:
         """So much was written."""
@@ -101,13 +98,11 @@ class Room:
         self.unseen = max((free - mark) // UNSEEN, self.segment_bytes // SEGMENTS)
         until = (self.spare - self.shared if self.spare > self.shared else self.spare) // WEIGHT
         self.unseen = min(self.unseen, max(until // OFTEN, self.segment_bytes // SOONEST))
-        if free < (mark * AGAIN if self._short else mark):
-            self._short, self._enough = True, inf
+        if not self._low.look(free, mark, now):
+            return ""
+        if free < mark * AGAIN:
             return f"the disk has {megabytes(free)} left, and {megabytes(mark)} are kept free"
-        self._enough = min(self._enough, now)
-        self._short = self._short and now - self._enough < LASTS
-        lasts = f"the disk has {megabytes(free)} left again, which has to last {LASTS:g} s"
-        return lasts if self._short else ""
+        return f"the disk has {megabytes(free)} left again, which has to last {LASTS:g} s"
 
     def _share(self, unheld: int, size: int, stays: int, rule: int) -> None:
         """What is left to share out. `unheld`: bytes free if there were no snapshots; `rule`: kept

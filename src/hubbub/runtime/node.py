@@ -37,10 +37,10 @@ from hubbub.core.limits import (
     SUBSCRIBED_BYTES,
 )
 from hubbub.core.log import Log
+from hubbub.core.low import megabytes
 from hubbub.core.metrics import Histogram
 from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED, SUBSCRIBED
-from hubbub.core.scarce import megabytes
 from hubbub.core.system import System
 from hubbub.errors import SettingError
 from hubbub.journal.room import Room

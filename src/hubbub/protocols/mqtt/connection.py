@@ -391,7 +391,7 @@ class MqttConnection(Arriving):
         if qos == 2:
             count = len(ids)
             stop = pos + count * step
-        if qos and route.bounded and self._is_full(route, count):
+        if qos and route.bounded and self.broker.is_full(session, route, count, False, again=True):
             self._publish(buf[pos], buf[body:end], route)
             return end
         if self._bounded and 0 < self.protocol.payload_bytes < end - start - v5 - said:
@@ -418,12 +418,6 @@ class MqttConnection(Arriving):
         if v5 and not ids:
             self._publisher().owe(count, run.level, run.upto)
         return stop
-
-    def _is_full(self, route: Route, count: int) -> bool:
-        """Whether some of a run may not be taken: each is looked at then."""
-        session = self.session
-        assert session is not None
-        return self.broker.is_full(session, route, count, False, again=True)
 
     def _publish(self, head: int, body: bytes, route: Route | None = None) -> None:
         """Any other PUBLISH: retained, repeated, QoS 2, with properties. Its `route` if known."""
