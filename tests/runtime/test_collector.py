@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import collections
 import gc
+import os
 import ssl
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ from hubbub.runtime import collector
 from hubbub.runtime.collector import Aside
 from hubbub.runtime.node import Node
 from tests.certificates import Authority
+from tests.process import ROOT
 from tests.protocols.smq.device import HEAD
 
 TIMES = 20
@@ -45,6 +50,7 @@ SAID = {
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
+    """What is there before stays aside afterwards: of pytest's process each look takes a second."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -52,7 +58,6 @@ def uncollected() -> Iterator[None]:
     gc.set_debug(0)
     gc.garbage.clear()
     gc.enable()
-    gc.unfreeze()
 
 
 def left() -> collections.Counter[str]:
@@ -102,33 +107,37 @@ async def test_nothing_of_a_connection_is_left(
     assert not any(count >= TIMES // 2 for count in found.values()), found
 
 
-@pytest.fixture
-def aside(uncollected: None) -> Iterator[Aside]:
+# What is put aside, in processes of their own: what these look through has to be little
+
+
+@contextmanager
+def begun(many: int = 0) -> Iterator[Aside]:
+    gc.collect()
+    gc.disable()
     gc.unfreeze()
     aside = Aside()
     aside.begin()
+    collector.MANY = many or gc.get_freeze_count()  # type: ignore[misc]
     yield aside
     aside.end()
 
 
-def test_what_full_looks_leave_is_put_aside_until_that_has_doubled(
-    monkeypatch: pytest.MonkeyPatch, aside: Aside
-) -> None:
-    least = gc.get_freeze_count()
-    monkeypatch.setattr(collector, "MANY", least)
-    kept: list[list[object]] = [[] for _ in range(1000)]
-    gc.collect()
-    assert gc.get_freeze_count() >= least + len(kept)
-    for ring in (loop() for _ in range(2 * least)):
-        kept.append(ring)
-    gc.collect()
-    assert gc.get_freeze_count() == 0  # everything is looked at the next time
-    kept.clear()  # of which nobody knows any more
-    del ring
-    assert gc.collect() >= 2 * least
-    assert least // 2 < gc.get_freeze_count() < 2 * least
-    gc.collect()
-    assert gc.get_freeze_count() > least // 2
+def doubled() -> None:
+    with begun():
+        least = gc.get_freeze_count()
+        kept: list[list[object]] = [[] for _ in range(1000)]
+        gc.collect()
+        assert gc.get_freeze_count() >= least + len(kept)
+        for ring in (loop() for _ in range(2 * least)):
+            kept.append(ring)
+        gc.collect()
+        assert gc.get_freeze_count() == 0  # everything is looked at the next time
+        kept.clear()  # of which nobody knows any more
+        del ring
+        assert gc.collect() >= 2 * least
+        assert least // 2 < gc.get_freeze_count() < 2 * least
+        gc.collect()
+        assert gc.get_freeze_count() > least // 2
 
 
 def loop() -> list[object]:
@@ -137,18 +146,38 @@ def loop() -> list[object]:
     return ring
 
 
-def test_who_comes_and_goes_does_not_count(monkeypatch: pytest.MonkeyPatch, aside: Aside) -> None:
+def come_and_gone() -> None:
+    with begun(5_000):
+        for _ in range(20):
+            some: list[list[object]] = [[] for _ in range(gc.get_freeze_count() // 3)]
+            gc.collect()
+            some.clear()
+            assert gc.get_freeze_count() > 0
+
+
+def ended() -> None:
+    with begun() as aside:
+        assert gc.get_freeze_count() > 0 and aside.looked in gc.callbacks
+    assert gc.get_freeze_count() == 0 and aside.looked not in gc.callbacks
+
+
+def alone(check: Callable[[], None]) -> None:
+    code = f"from tests.runtime.test_collector import {check.__name__} as check; check()"
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=paths, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_what_full_looks_leave_is_put_aside_until_that_has_doubled() -> None:
+    alone(doubled)
+
+
+def test_who_comes_and_goes_does_not_count() -> None:
     """Objects that went as ever: what is aside is no more than it was."""
-    monkeypatch.setattr(collector, "MANY", 5_000)
-    for _ in range(20):
-        some: list[list[object]] = [[] for _ in range(gc.get_freeze_count() // 3)]
-        gc.collect()
-        some.clear()
-        assert gc.get_freeze_count() > 0
+    alone(come_and_gone)
 
 
 def test_nothing_is_aside_once_it_has_ended() -> None:
-    aside = Aside()
-    aside.begin()
-    aside.end()
-    assert gc.get_freeze_count() == 0 and aside.looked not in gc.callbacks
+    alone(ended)
