@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def test_no_folder_or_file_is_a_drawer_for_odds_and_ends() -> None:
     assert not names & drawers
 
 
+@cache
 def imported(file: Path) -> set[str]:
     """The top-level names of everything that a file imports."""
     found: set[str] = set()
