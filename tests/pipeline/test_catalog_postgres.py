@@ -81,8 +81,15 @@ def test_batches_replayed_and_read_by_their_names(tmp_path: Path, uri: str) -> N
     assert stranger(uri, "traffic").scan().to_arrow().num_rows == 40
 
 
-@pytest.mark.parametrize("where", ["before", "linked", "lists", "metadata", "committed"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("before", "linked", "lists")),
+        "metadata", "committed",
+    ],
+)  # fmt: skip
 def test_killed_between_the_files_and_the_commit(tmp_path: Path, uri: str, where: str) -> None:
+    """Before the catalog is asked all is as in `test_catalog`: `make soak` does that here, too."""
     stage = Stage(tmp_path, uri)
     stage.whole(0)
     command = [sys.executable, "-c", KILLED, str(tmp_path), where, "1", uri]

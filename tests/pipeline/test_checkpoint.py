@@ -136,7 +136,14 @@ def test_rows_that_nothing_can_read_are_lost_and_no_other_checkpoint_s(
     assert rows == seqs >= 2 * WRITTEN
 
 
-@pytest.mark.parametrize("part", ["metadata", "offsets"])
+@pytest.mark.parametrize(
+    ("tables", "part"),
+    [
+        (False, "metadata"), (False, "offsets"), (True, "metadata"),
+        pytest.param(True, "offsets", marks=pytest.mark.soak),
+    ],
+    indirect=["tables"],
+)  # fmt: skip
 def test_a_checkpoint_of_which_a_part_is_gone_is_refused(tables: Tables, part: str) -> None:
     place = tables.root / "_checkpoint" / part
     away = place.rename(tables.root.parent / "away")
