@@ -18,7 +18,7 @@ from typing import Final
 from hubbub.auth.acl import AclRights, Rule
 from hubbub.core.broker import Broker
 from hubbub.core.caches import Caches
-from hubbub.core.clock import Clock
+from hubbub.core.clock import BEGUN, Clock
 from hubbub.core.connection import Connection, Protocol
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.limits import VERDICTS
@@ -158,7 +158,9 @@ class Pair:
 
     def send(self, data: bytes) -> int:
         """Say it, and answer until nothing more is said; how many messages all receivers got."""
+        self.hub.broker.clock.reading = BEGUN  # as the socket does
         self.sender.feed(data)
+        self.hub.broker.clock.reading = 0
         self.hub.tick()
         found = self._answer()
         released = _replies(self.answered.last, codec.PUBREC, codec.PUBREL)

@@ -12,7 +12,8 @@ which undecodable bytes are surrogates (PEP 383).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
 
 FORMAT_VERSION: Final = 1
@@ -45,6 +46,44 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("expires", "timestamp[us, UTC]", "when it ends by itself"),
     Column("properties", "string", "a JSON object with everything else"),
 )
+
+
+class Same:
+    """The values of a column that says the same in each of its rows. Nobody counts them to know."""
+
+    __slots__ = ("value", "rows")
+
+    def __init__(self, value: Any, rows: int) -> None:
+        self.value = value
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self.value, self.rows)
+
+
+class Stretches:
+    """The values of a column in which rows say what the row before them said: each once, and how
+    many rows it is said by. `rows`: by all together.
+    """
+
+    __slots__ = ("values", "counts", "rows")
+
+    def __init__(self, values: list[Any], counts: list[int], rows: int) -> None:
+        self.values = values
+        self.counts = counts
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(map(repeat, self.values, self.counts))
+
+
+Values = Sequence[Any] | Same | Stretches  # of one column
 
 
 class Row(NamedTuple):
@@ -153,16 +192,31 @@ def changes_state(row: Row) -> bool:
     return row.kind not in _TOLD
 
 
-def any_changes_state(columns: Sequence[Sequence[Any]]) -> bool:
+def any_changes_state(columns: Sequence[Values]) -> bool:
     """Whether any row of these columns does; what most traffic is made of is seen fast."""
-    kinds, count = columns[_KIND], len(columns[_KIND])
-    if kinds.count(PUBLISH) == count:
-        if any(columns[_REF]) or any(columns[_RETAIN]) or any(columns[_NUMBER]):
+    kinds = columns[_KIND]
+    if _all_are(PUBLISH, kinds):
+        if any_in(columns[_REF]) or any_in(columns[_RETAIN]) or any_in(columns[_NUMBER]):
             return True
         topics = b"\0" + b"\0".join(columns[_TOPIC])
         return topics.find(b"\0$delayed/") >= 0  # `in` raises an error first, and forgets it
-    rows = map(Row._make, zip(*columns, strict=True))
-    return not _OFTEN_NONE.issuperset(kinds) or any(map(changes_state, rows))
+    if not _OFTEN_NONE.issuperset(kinds):
+        return True
+    return any(map(changes_state, map(Row._make, zip(*columns, strict=True))))
+
+
+def _all_are(value: bytes, column: Values) -> bool:
+    if isinstance(column, Same):
+        return bool(column.value == value)
+    said = column.values if isinstance(column, Stretches) else column
+    return said.count(value) == len(said)
+
+
+def any_in(column: Values) -> bool:
+    """Whether any row has something there."""
+    if isinstance(column, Same):
+        return bool(column.value)
+    return any(column.values if isinstance(column, Stretches) else column)
 
 
 _TOLD: Final = frozenset((REFUSED, MANAGED))  # for people only

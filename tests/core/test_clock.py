@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hubbub.core.clock import ASTRAY, Clock, astray
+from hubbub.core.clock import ASTRAY, BEGUN, Clock, astray
 from hubbub.core.limits import CLOCK_BEHIND
 
 SECOND = 1_000_000
@@ -47,6 +47,22 @@ def test_stamps_are_the_machines_time(machine: Machine) -> None:
     machine.goes_on(77)
     assert clock.stamp() == machine.wall and clock.now() == machine.ran / SECOND
     assert clock.steer() == 0
+
+
+def test_what_came_in_one_read_has_one_stamp(machine: Machine) -> None:
+    clock = Clock()
+    for _ in range(2):
+        clock.reading = BEGUN
+        stamps = [clock.taken_in()]
+        for _ in range(3):
+            machine.goes_on(5)
+            stamps.append(clock.taken_in())
+        assert stamps == [machine.wall - 15] * 4
+    assert clock.stamp() == clock.taken_in() == machine.wall  # what came between goes on, too
+    clock.reading = 0
+    for _ in range(2):
+        machine.goes_on(5)
+        assert clock.taken_in() == machine.wall
 
 
 @pytest.mark.parametrize("set_by", [-HOUR, -YEAR, HOUR, YEAR])

@@ -94,7 +94,7 @@ def test_few_rows_are_written_as_many_are(rows: list[Row]) -> None:
 def test_a_row_that_is_alone_is_written_as_many_are(rows: list[Row]) -> None:
     for row in rows:
         columns = [(value,) for value in row]
-        assert b"".join(frame._alone(columns)) == b"".join(frame._many(columns, 1))
+        assert b"".join(frame._alone(row)) == b"".join(frame._many(columns, 1))
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 513, 70_000])

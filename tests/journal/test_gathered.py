@@ -94,6 +94,30 @@ def test_what_is_taken_out_is_what_came_first(
     assert [*taken, *gathered] == [*whole, after[0]._replace(seq=5 + len(whole), time=9)]
 
 
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=2, max_size=12), st.data())
+def test_what_one_says_after_the_other_is_taken_apart_anywhere(said: list[int], data: Any) -> None:
+    """One sender's rows have a stretch, which a cut may be within."""
+    senders = [run_of("a", 0, False, [b"x"]), run_of("b", 0, False, [b"y"])]
+    gathered, rows = Gathered(), list[Row]()
+    for time, what in enumerate(said):
+        run, ref = senders[what & 1], what >> 1
+        run.recorded(5 + len(rows), time)
+        gathered.add(run, ref, [run.image])
+        rows += rows_said(run, ref, [run.image])
+        gathered.end_frame()
+    begin = data.draw(st.integers(0, len(rows) - 1))
+    end = data.draw(st.integers(begin + 1, len(rows)))
+    assert list(zip(*gathered.columns(begin, end), strict=True)) == rows[begin:end]
+    at = data.draw(st.integers(1, len(rows) - 1))
+    taken = gathered.split(at)
+    assert [*taken, *gathered] == rows and len(taken) == at
+    assert [taken.row(row.seq) or gathered.row(row.seq) for row in rows] == rows
+    senders[0].recorded(5 + len(rows), 99)
+    gathered.add(senders[0], 0, [b"x"])
+    assert list(gathered) == [*rows[at:], *rows_said(senders[0], 0, [b"x"])]
+
+
 @pytest.mark.parametrize("size", [1, 700])
 def test_a_frame_ends_before_it_has_too_many_rows(size: int) -> None:
     gathered = Gathered()

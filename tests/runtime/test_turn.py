@@ -30,6 +30,7 @@ class Talk(Connection):
         self.does: Callable[[bytes], None] = self.link.write
 
     def feed(self, data: bytes) -> None:
+        assert self.broker.clock.reading
         self.does(data)
 
 
@@ -107,6 +108,27 @@ def test_its_own_answer_leaves_without_a_tick(stage: Stage) -> None:
     assert not stage.steady.read(b"hello"), "nothing was published"
     assert (stage.far.pieces, stage.soon, stage.told) == ([b"hello"], [], [])
     assert stage.broker.metrics.bytes_received == 5
+
+
+@pytest.mark.parametrize("error", [None, ProtocolError("no"), ZeroDivisionError()])
+def test_what_comes_in_one_read_has_one_time(stage: Stage, error: Exception | None) -> None:
+    """However it ends, what comes behind it has a time of its own."""
+    clock, times = stage.broker.clock, list[int]()
+
+    def does(data: bytes) -> None:
+        for _ in range(3):
+            times.append(clock.taken_in())
+            begun = clock.stamp()
+            while clock.stamp() == begun:
+                pass
+        if error is not None:
+            raise error
+
+    stage.talk.does = does
+    stage.steady.read(b"x")
+    assert times[2] > times[0] and not clock.reading
+    stage.steady.read(b"x")
+    assert times == sorted(times)
 
 
 def test_what_several_say_in_a_turn_waits_for_the_tick(stage: Stage) -> None:

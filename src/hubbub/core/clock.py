@@ -19,6 +19,7 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.limits import CLOCK_BEHIND
 
+BEGUN: Final = 1
 SLEW: Final = 12  # the part of the time that passes by which stamps may be steered
 ASLEEP: Final = 1_000_000  # microseconds: less may be two clocks read one after the other
 ASTRAY: Final = 60_000_000  # microseconds between stamps and the machine's clock that are said
@@ -27,11 +28,13 @@ ASTRAY: Final = 60_000_000  # microseconds between stamps and the machine's cloc
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """Reads the machine's clocks. `turned`: when the loop's last turn was over, as `now` says it; 0
-    = nobody does.
+    = nobody does. `reading`: what is taken in came in one read of a socket, which has one stamp;
+    0 = in none, BEGUN = that is to come, 2 = it has come.
     """
 
     def __init__(self) -> None:
         self.turned = 0.0
+        self.reading = 0
         # Asked several times a message: to find them in their module takes as long as they do.
         self._seconds = time.monotonic
         self._nanoseconds = time.monotonic_ns
@@ -56,6 +59,13 @@ class Clock:
         if stamp > self._last:  # several times a message, and max() is a call
             self._last = stamp
         return self._last
+
+    def taken_in(self) -> int:
+        """The stamp of what came just now; all that came in one read has one."""
+        if self.reading > BEGUN:
+            return self._last
+        self.reading += self.reading  # no read stays none
+        return self.stamp()
 
     def begin(self, last: int) -> str:
         """A start: `last` is the time of the last row. Return what is to be said, "" for nothing.

@@ -16,10 +16,12 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from hubbub.core.limits import COMMIT_ROWS, GROUP_ROWS
+
 LARGE: Final = 256 << 10  # from here on the allocator takes blocks by themselves
 MOST: Final = 4 << 20  # more is not kept
 PIECE: Final = 1 << 10  # bytes of a piece, on average, that are worth a copy by themselves
-KEPT: Final = 3  # one is filled, one is written, one was a moment ago
+KEPT: Final = GROUP_ROWS // COMMIT_ROWS + 1  # the frames of a group, and one of the next
 
 
 class Buffers:

@@ -25,12 +25,21 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from hubbub.errors import JournalError
 from hubbub.journal.arrow import BATCH, BODY_AT, BUFFERS, BUFFERS_AT, NODES_AT, ROWS_AT
-from hubbub.journal.buffers import Buffers
-from hubbub.schema import COLUMNS, Row, any_changes_state
+from hubbub.journal.buffers import PIECE, Buffers
+from hubbub.schema import (
+    COLUMNS,
+    Row,
+    Same,
+    Stretches,
+    Values,
+    any_changes_state,
+    any_in,
+    changes_state,
+)
 
 try:
     from isal.isal_zlib import crc32
@@ -119,26 +128,29 @@ def encode(rows: list[Row], more: int = 0) -> bytearray:
 
     `more`: MORE if the group goes on in the next frame.
     """
+    if len(rows) == 1:
+        return encode_row(rows[0], more)
     return encode_columns(list(zip(*rows, strict=True)), more)
 
 
+def encode_row(row: Row, more: int = 0, buffers: Buffers | None = None) -> bytearray:
+    """The same of one row."""
+    flags = STATE if changes_state(row) else 0
+    return seal(_alone(row), row[0], row[0], 1, flags | more, buffers)
+
+
 def encode_columns(
-    columns: Sequence[Sequence[Any]], more: int = 0, buffers: Buffers | None = None
+    columns: Sequence[Values], more: int = 0, buffers: Buffers | None = None
 ) -> bytearray:
-    """The same of rows that are given by column."""
-    seqs = columns[0]
+    """The same of several rows that are given by column."""
+    seqs = cast("Sequence[int]", columns[0])  # no two rows have one
     count = len(seqs)
-    if count == 1:
-        message = _alone(columns)
-    elif count <= FEW:
-        message = _few(columns, count)
-    else:
-        message = _many(columns, count)
+    message = _few(columns, count) if count <= FEW else _many(columns, count)
     flags = STATE if any_changes_state(columns) else 0
     return seal(message, seqs[0], seqs[-1], count, flags | more, buffers)
 
 
-def _alone(columns: Sequence[Sequence[Any]]) -> list[bytes | bytearray]:
+def _alone(row: Row) -> list[bytes | bytearray]:
     """The Arrow message of one row: who waits for the disk alone pays for a frame alone.
 
     Numbers and where a value ends take eight bytes each, so there is nothing to count or to look
@@ -147,7 +159,7 @@ def _alone(columns: Sequence[Sequence[Any]]) -> list[bytes | bytearray]:
     (
         seq, time, kind, protocol, client, topic, subtopic, qos, retain, payload, content,
         reply_to, correlation, ref, number, expires, properties,
-    ) = [column[0] for column in columns]  # fmt: skip
+    ) = row  # fmt: skip
     sizes = (
         len(kind), len(protocol), len(client), len(topic), len(subtopic), len(payload),
         len(content), len(reply_to), len(correlation), len(properties),
@@ -169,7 +181,7 @@ def _text(value: bytes) -> bytes:
     return end + value + _PADDING[-size & 7]
 
 
-def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray]:
+def _few(columns: Sequence[Values], count: int) -> list[bytes | bytearray]:
     """The Arrow message of few rows: who waits for the disk with few pays for it with few.
 
     Where the buffers lie is half of the message, depends on the lengths of values only, and is the
@@ -189,7 +201,7 @@ def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray
     return [
         metadata, _longs(seq, count), _longs(time, count),
         ends[0], data[0], pads[0], ends[1], data[1], pads[1], ends[2], data[2], pads[2],
-        ends[3], data[3], pads[3], ends[4], data[4], pads[4], bytes(qos), _PADDING[-count & 7],
+        ends[3], data[3], pads[3], ends[4], data[4], pads[4], _octets(qos), _PADDING[-count & 7],
         _bits(retain), _PADDING[-((count + 7) >> 3) & 7],
         ends[5], data[5], pads[5], ends[6], data[6], pads[6], ends[7], data[7], pads[7],
         ends[8], data[8], pads[8], _three(ref, number, expires, count),
@@ -197,16 +209,14 @@ def _few(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray
     ]  # fmt: skip
 
 
-def _three(
-    ref: Sequence[int], number: Sequence[int], expires: Sequence[int], count: int
-) -> bytes:  # fmt: skip
+def _three(ref: Values, number: Values, expires: Values, count: int) -> bytes:
     """Columns of numbers that lie side by side, and are zero in most rows."""
-    if not any(ref) and not any(number) and (expires is number or not any(expires)):
+    if not any_in(ref) and not any_in(number) and (expires is number or not any_in(expires)):
         return _ZEROS[: 3 * 8 * count]
     return _longs(ref, count) + _longs(number, count) + _longs(expires, count)
 
 
-def _texts(columns: Sequence[Sequence[bytes]], count: int) -> tuple[list[bytes], list[bytes]]:
+def _texts(columns: Sequence[Values], count: int) -> tuple[list[bytes], list[bytes]]:
     """Where the values of few rows end, padded, and the values, of each column.
 
     Most columns have one value, or none. Those that have none are one object, as a rule
@@ -214,23 +224,36 @@ def _texts(columns: Sequence[Sequence[bytes]], count: int) -> tuple[list[bytes],
     """
     ends: list[bytes] = []
     data: list[bytes] = []
-    empty: Sequence[bytes] | None = None
+    empty: Values | None = None
     ends_of_empty = b""
-    for column in columns:
-        value = column[0]
-        if column is empty:
+    for values in columns:
+        if values is empty:
             ends.append(ends_of_empty)
             data.append(b"")
-        elif value == column[-1] and column.count(value) == count:
-            ends.append(_padded(len(value), count))
-            data.append(value * count)
-            if not value:
-                empty, ends_of_empty = column, ends[-1]
+            continue
+        if isinstance(values, Same):
+            value = values.value
         else:
-            lengths = [len(one) for one in column]
-            ends.append(_padding_behind(_ends(lengths, count)))
-            data.append(_join(column))
+            column = list(values) if isinstance(values, Stretches) else values
+            value = column[0]
+            if value != column[-1] or column.count(value) != count:
+                lengths = [len(one) for one in column]
+                ends.append(_padding_behind(_ends(lengths, count)))
+                data.append(_join(column))
+                continue
+        ends.append(_padded(len(value), count))
+        data.append(value * count)
+        if not value:
+            empty, ends_of_empty = values, ends[-1]
     return ends, data
+
+
+def _told(column: Sequence[Any], count: int) -> Sequence[Any] | Same:
+    """The same, if nobody has counted yet whether all say one thing."""
+    value = column[0]
+    if value != column[-1] or column.count(value) != count:
+        return column
+    return Same(value, count)
 
 
 @lru_cache(maxsize=4096)
@@ -243,14 +266,24 @@ def _padding_behind(ends: bytes) -> bytes:
     return ends + _PADDING[-len(ends) & 7]
 
 
-def _longs(column: Sequence[int], count: int) -> bytes:
+def _longs(values: Values, count: int) -> bytes:
     """Numbers: most columns have one, or none, and rows are numbered one after the other."""
+    if isinstance(values, Same):
+        return _COUNT.pack(values.value) * count
+    if isinstance(values, Stretches):
+        pack = _COUNT.pack
+        said = zip(values.values, values.counts, strict=True)
+        return _join([pack(value) * rows for value, rows in said])
     if count >= HANDFUL:
-        if isinstance(column, range):
-            return _in_order(column[0], count)
-        if column.count(column[0]) == count:
-            return _COUNT.pack(column[0]) * count
-    return _packer("q", count).pack(*column)
+        if isinstance(values, range):
+            return _in_order(values[0], count)
+        if values[0] == values[-1] and values.count(values[0]) == count:
+            return _COUNT.pack(values[0]) * count
+    return _packer("q", count).pack(*values)
+
+
+def _octets(column: Values) -> bytes:
+    return bytes((column.value,)) * column.rows if isinstance(column, Same) else bytes(list(column))
 
 
 def _in_order(first: int, count: int) -> bytes:
@@ -290,7 +323,7 @@ def _layout(count: int, sizes: tuple[int, ...]) -> tuple[bytes, tuple[bytes, ...
 
 def _ends(lengths: Sequence[int], count: int) -> bytes:
     """Where values of these lengths end."""
-    if lengths.count(lengths[0]) == count:
+    if lengths[0] == lengths[-1] and lengths.count(lengths[0]) == count:
         return _even(lengths[0], count)
     return _packer("i", count + 1).pack(0, *accumulate(lengths))
 
@@ -323,27 +356,29 @@ def _counted(count: int) -> bytes:
     return bytes(metadata)
 
 
-def _many(columns: Sequence[Sequence[Any]], count: int) -> list[bytes | bytearray]:
+def _many(columns: Sequence[Values], count: int) -> list[bytes | bytearray]:
     """The Arrow message of many rows: most columns have one value, or few."""
     pieces: list[bytes | bytearray] = [b""]
     places: list[int] = []
     at = 0
-    for layout, column in zip(_LAYOUTS, columns, strict=True):
+    for layout, values in zip(_LAYOUTS, columns, strict=True):
         places += (0, 0)
         if layout == _LONG:
-            at = _lay(pieces, places, at, (_longs(column, count),))
+            at = _lay(pieces, places, at, (_longs(values, count),))
         elif layout == _BYTE:
-            at = _lay(pieces, places, at, (bytes(column),))
+            at = _lay(pieces, places, at, (_octets(values),))
         elif layout == _BIT:
-            at = _lay(pieces, places, at, (_bits(column),))
+            at = _lay(pieces, places, at, (_bits(values),))
         else:
-            value = column[0]
-            if value == column[-1] and column.count(value) == count:
-                at = _lay(pieces, places, at, (_even(len(value), count),))
-                at = _lay(pieces, places, at, (value * count,))
+            column = values if isinstance(values, Same) else _told(list(values), count)
+            if isinstance(column, Same):
+                at = _lay(pieces, places, at, (_even(len(column.value), count),))
+                at = _lay(pieces, places, at, (column.value * count,))
             else:
-                at = _lay(pieces, places, at, (_ends(list(map(len, column)), count),))
-                at = _lay(pieces, places, at, column)  # copied once, into the frame
+                lengths = list(map(len, column))
+                large = sum(lengths) >= PIECE * count  # copied once then, into the frame
+                at = _lay(pieces, places, at, (_ends(lengths, count),))
+                at = _lay(pieces, places, at, column if large else (_join(column),))
     pieces[0] = _metadata(count, places, at)
     return pieces
 
@@ -383,11 +418,13 @@ def _packer(code: str, count: int) -> struct.Struct:
     return struct.Struct(f"<{count}{code}")
 
 
-def _bits(column: Sequence[bool]) -> bytes:
+def _bits(column: Values) -> bytes:
     """One bit a row, the first row lowest; int() reads digits faster than a loop sets bits."""
-    some = column.count(False) != len(column)
-    bits = int(bytes(column[::-1]).translate(_DIGITS), 2) if some else 0
-    return bits.to_bytes((len(column) + 7) >> 3, "little")
+    size = (len(column) + 7) >> 3
+    if not any_in(column):
+        return bytes(size)
+    bits = int(bytes(list(column)[::-1]).translate(_DIGITS), 2)
+    return bits.to_bytes(size, "little")
 
 
 def flags_at(data: bytes | bytearray | memoryview, at: int) -> int:

@@ -67,16 +67,23 @@ def group_of(
     frames lie. Raises JournalError, and takes nothing, if one row is larger than a frame can be.
     """
     if not rows.cuts:
-        data = frame.encode_columns(rows.columns(), 0, buffers)
-        return Group([(rows.first, data)], rows, base)
+        return Group([(rows.first, _encoded(rows, 0, len(rows), 0, buffers))], rows, base)
     end = _enough(rows, together, most)
     frames: list[tuple[int, bytearray]] = []
     places = _places(rows, together, end)
     for at, next_at in pairwise([*places, end]):
         more = frame.MORE if next_at != end else 0
-        data = frame.encode_columns(rows.columns(at, next_at), more, buffers)
-        frames.append((rows.first + at, data))
+        frames.append((rows.first + at, _encoded(rows, at, next_at, more, buffers)))
     return Group(frames, rows.split(end) if end < len(rows) else rows, base)
+
+
+def _encoded(
+    rows: Gathered, begin: int, end: int, more: int, buffers: Buffers | None
+) -> bytearray:  # fmt: skip
+    """The frame of the rows of these places."""
+    if end - begin == 1:
+        return frame.encode_row(rows.at(begin), more, buffers)
+    return frame.encode_columns(rows.columns(begin, end), more, buffers)
 
 
 def _enough(rows: Gathered, together: list[tuple[int, int]], most: int) -> int:

@@ -63,10 +63,11 @@ class Intake(Log):
         return seq
 
     def append_run(self, run: Run, audience: int) -> int:
-        gathered = self._rows
-        run.recorded(self.position + 1, self.clock.stamp())
+        gathered, clock = self._rows, self.clock
+        # Which of two retained ones is the later one, nodes tell by their times.
+        run.recorded(self.position + 1, clock.stamp() if run.retain else clock.taken_in())
         if not gathered.weight:
-            self._since = self.clock.now()
+            self._since = clock.now()
         payloads = run.encoding.payloads(run)
         if payloads is not None:
             gathered.add(run, audience, payloads)

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from hubbub.core.broker import Broker
+from hubbub.core.clock import BEGUN
 from hubbub.core.connection import Connection
 from hubbub.core.limits import WEIGHED_BYTES
 from hubbub.core.link import Link
@@ -182,6 +183,7 @@ class Steady:
         self._link = link
         self._turn = turn
         self._metrics = connection.broker.metrics
+        self._clock = connection.broker.clock
         self.blocked = reader.blocked
         self.count = 0
         self.most = 0
@@ -222,9 +224,11 @@ class Steady:
     def read(self, data: bytes) -> bool:
         """Hear what came; whether something was published thereby."""
         connection, link, metrics = self._connection, self._link, self._metrics
+        clock = self._clock
         metrics.bytes_received += len(data)
         published = metrics.messages_in
         out = link.out
+        clock.reading = BEGUN
         try:
             connection.feed(data)
             if connection.restless or link.closing:
@@ -233,6 +237,7 @@ class Steady:
             self._reader.refuse(error)
         except Exception:
             self._reader.broke()
+        clock.reading = 0
         if len(data) > FULL_READ:
             self._turn.flush()
         self._turn.heard(link)
