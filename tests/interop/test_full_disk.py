@@ -29,8 +29,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.soak, pytest.mark.timeout(600)]
 DISK: Final = 150
 LITTLE: Final = 48
 STAYS: Final = 10  # retained messages that nobody takes away
-SIZE: Final = 100_000  # of a payload; random bytes, or segments that are compressed were nothing
-PASSING: Final = 2_000  # messages of traffic that stays nowhere: more than the disk has
+LARGE: Final = bytes(30_000_000)
+SIZE: Final = 50_000  # of a payload; random bytes, or segments that are compressed were nothing
+PASSING: Final = 4_000  # messages of traffic that stays nowhere: more than the disk has
 LEFT: Final = 60.0  # seconds for what was taken away to be room
 CROWD: Final = 60  # users: each gets a part of the last of the disk, and together they fill it
 SECRET: Final = "secret"
@@ -84,6 +85,9 @@ async def fill(hub: RunningHub, kind: Kind) -> list[int]:
     for user in range(CROWD):
         async with mqtt.connect(url(hub, f"u{user}"), f"fills{user}") as client:
             before = len(taken)
+            if user:  # who has taken nothing yet does not get what is left with one message
+                with pytest.raises(Refused, match="quota"):
+                    await client.publish(kind.topic.format("large"), LARGE, 1, kind.retain)
             await fill_alone(client, kind, taken)
             assert len(taken) > before or "kept free" in log_of(hub), "the first took it all"
         if "kept free" in log_of(hub):

@@ -495,8 +495,9 @@ class Broker(Context):
     ) -> bool:  # fmt: skip
         """Whether a bound would lose some of `count` more messages there, or not retain them.
 
-        For protocols that can say so to the publisher; `publish` itself drops and counts. `again`:
-        who asks that will ask again for each of them, so nothing is counted as refused.
+        For protocols that can say so to the publisher; `publish` itself drops and counts. `size`:
+        bytes of them all. `again`: who asks that will ask again for each of them, so nothing is
+        counted as refused.
         """
         name = route.name
         if not (retain or route.bounded):
@@ -504,14 +505,14 @@ class Broker(Context):
         if route.full:
             return True
         if route.delay:
-            return not self.delays.has_room(sender, count, again)
+            return not self.delays.has_room(sender, count, again, size)
         if name.startswith(QUEUE):
             queue = self.state.queue_at(name)
             if queue is not None:
-                return self.queues.room(queue, sender, again) < count
-            lacks = self.lacks_disk(sender, again) != ""
+                return self.queues.room(queue, sender, again, size) < count
+            lacks = self.lacks_disk(sender, again, size) != ""
             return lacks or self._is_full_elsewhere(sender, route, count, size, again)
-        if self.tight and stays(route, qos, count) and self.lacks_disk(sender, again):
+        if self.tight and stays(route, qos, count) and self.lacks_disk(sender, again, size):
             return True
         elsewhere = qos and route.bounded
         if elsewhere and self._is_full_elsewhere(sender, route, count, size, again):

@@ -109,12 +109,12 @@ class Context:
                 self.later(partial(self.in_turns, pieces))
                 return
 
-    def lacks_disk(self, sender: Session, again: bool = False) -> str:
-        """Why nothing of this client is taken that would stay on the disk, "" if it is. `again`:
-        as with `is_full`.
+    def lacks_disk(self, sender: Session, again: bool = False, size: int = 0) -> str:
+        """Why nothing of this client, or not so many bytes, is taken that would stay on the disk,
+        "" if it is. `again`: as with `is_full`.
         """
-        scarce = self.scarce
-        return self.no_room or (scarce.why_not(sender) if again else scarce.lacks(sender))
+        ask = self.scarce.why_not if again else self.scarce.lacks
+        return self.no_room or ask(sender, size)
 
     def on_account_of(self, whose: str) -> Session:
         """The hub itself, as which it publishes later what counts for somebody (`core.quotas`)."""

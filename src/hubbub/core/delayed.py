@@ -36,11 +36,15 @@ class Delays:
         self._heap: list[tuple[int, int]] = []
         self._payers: dict[int, str] = {}
 
-    def has_room(self, sender: Session, count: int, again: bool = False) -> bool:
-        """Whether so many more of this client may wait. `again`: as with `is_full`."""
+    def has_room(
+        self, sender: Session, count: int, again: bool = False, size: int = 0
+    ) -> bool:  # fmt: skip
+        """Whether so many more of this client, of so many bytes together, may wait. `again`: as
+        with `is_full`.
+        """
         broker, there = self.broker, len(self.broker.state.delayed)
         lacks = broker.quotas.why_not if again else broker.quotas.lacks
-        return not (broker.lacks_disk(sender, again) or lacks(LATER, sender, there, count))
+        return not (broker.lacks_disk(sender, again, size) or lacks(LATER, sender, there, count))
 
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""

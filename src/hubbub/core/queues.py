@@ -180,11 +180,13 @@ class Queues:
             if not self.awaiting[name]:
                 del self.awaiting[name]
 
-    def room(self, queue: Queue, sender: Session, again: bool = False) -> int:
-        """How many more messages a queue takes of this client. With room for bytes left, any size
-        fits.
+    def room(
+        self, queue: Queue, sender: Session, again: bool = False, size: int = 0
+    ) -> int:  # fmt: skip
+        """How many more messages a queue takes of this client, which have so many bytes together.
+        With room for bytes left, any size fits, unless it is the disk that lacks it.
         """
-        if self.broker.tight and self.broker.lacks_disk(sender, again):
+        if self.broker.tight and self.broker.lacks_disk(sender, again, size):
             return 0
         most, largest = self.max_messages, self.max_bytes
         own = queue.settings

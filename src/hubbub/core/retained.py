@@ -197,7 +197,7 @@ class Retained:
             return True
         before = state.retained.get(name, NOTHING)
         grows = name not in state.retained or kept_size(name, size) > before.size
-        if broker.tight and grows and broker.lacks_disk(sender):
+        if broker.tight and grows and broker.lacks_disk(sender, size=size):
             return False
         if len(state.retained) >= self.most and name not in state.retained:
             return False

@@ -13,6 +13,9 @@ others: by other programs, or by traffic that passes through.
     left when it began, less what others took   = most
     most - left now                             = taken, of each in proportion to what it published
 
+A message that would take more than is left of its sender's share is refused, too: one of 30 MB
+would take all that a small disk has, as a byte that stays takes its room six times.
+
 Who has taken much, or is to be refused, is counted anew: of what it published to a queue or for
 sessions no more than lies there now. So who is heard at once has taken nothing, whatever the disk
 has still of it, and whoever fills it meanwhile. Where nothing is left to share out, or nearly,
@@ -146,21 +149,24 @@ class Scarce:
         spender.spend(more, places)
         self._total += more
 
-    def lacks(self, sender: Session) -> str:
-        """Why nothing more of this client may stay, "" if it may: that is a refusal."""
-        why = self.why_not(sender)
+    def lacks(self, sender: Session, size: int = 0) -> str:
+        """Why nothing more of this client, or not so many bytes, may stay, "" if it may: that is a
+        refusal.
+        """
+        why = self.why_not(sender, size)
         if why:
             self._quotas.refuse(DISK, sender, why)
         return why
 
-    def why_not(self, sender: Session) -> str:
+    def why_not(self, sender: Session, size: int = 0) -> str:
         """The same for who asks again, of less: nothing is refused yet."""
         moved = sender.number == HUB  # it was there before, and acknowledged
         who = payer(sender)
-        if not self.on or moved or not self._is_over(who):
+        if not self.on or moved or not who or not self._is_over(who, WEIGHT * size):
             return ""
         taken, share = megabytes(self._taken(who)), megabytes(self._share())
-        return f"{who} has taken {taken} of {self._shared()}, and {share} are the most"
+        more = "" if self._is_over(who) else f" and would take {megabytes(WEIGHT * size)} more"
+        return f"{who} has taken {taken} of {self._shared()}{more}, and {share} are the most"
 
     def says(self) -> str:
         """For who looks at the hub; "" while nothing is shared out."""
@@ -171,15 +177,19 @@ class Scarce:
         most = min(self._most, self._zone)
         return f"the last {megabytes(most)} on the disk" if most > self._share() else LAST
 
-    def _is_over(self, who: str) -> bool:
-        """Whether a user has all of its share, also if it is counted anew."""
-        if self._taken(who) < self._share():
+    def _is_over(self, who: str, more: int = 0) -> bool:
+        """Whether a user has all of its share, or would with so much more, also if it is counted
+        anew.
+        """
+        if self._taken(who) + more < self._share():
             return False
         self._recount(who)
-        return self._taken(who) >= self._share()
+        return self._taken(who) + more >= self._share()
 
     def _recount(self, who: str) -> None:
-        spender = self._users[who]
+        spender = self._users.get(who)
+        if spender is None:
+            return
         before = spender.total
         spender.recount(self._state)
         self._total -= before - spender.total

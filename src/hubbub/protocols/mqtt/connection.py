@@ -391,7 +391,9 @@ class MqttConnection(Arriving):
         if qos == 2:
             count = len(ids)
             stop = pos + count * step
-        if qos and route.bounded and self.broker.is_full(session, route, count, False, again=True):
+        if qos and route.bounded and self.broker.is_full(
+            session, route, count, False, size=count * step, again=True
+        ):
             self._publish(buf[pos], buf[body:end], route)
             return end
         if self._bounded and 0 < self.protocol.payload_bytes < end - start - v5 - said:

@@ -306,8 +306,9 @@ def _answer_elsewhere(
 def enqueue(
     shared: Shared, session: Visitor, queue: Queue, message: Message, answers: bool = False
 ) -> Answer:
-    if not shared.broker.queues.room(queue, session):
-        raise _full(shared.broker, queue, session)
+    size = len(message.payload)
+    if not shared.broker.queues.room(queue, session, size=size):
+        raise _full(shared.broker, queue, session, size)
     number = queue.next
     message.time = shared.broker.clock.stamp()
     (shared.broker.answer if answers else shared.broker.post)(message, session)
@@ -316,13 +317,13 @@ def enqueue(
     return Answer(codec.sent(queue.name, number), level=shared.broker.level(queue.client))
 
 
-def _full(broker: Broker, queue: Queue, sender: Session) -> Refused:
+def _full(broker: Broker, queue: Queue, sender: Session, size: int) -> Refused:
     """Over a bound of its own a queue will take more one day; the hub's bounds are for good."""
     asked = queue.settings
     own = len(queue.messages) >= asked.max_messages > 0 or queue.bytes >= asked.max_bytes > 0
     held = f"{len(queue.messages)} messages with {queue.bytes} bytes"
     text = f"The queue {queue.name} holds {held}, no more are allowed."
-    lacks = "" if own else broker.lacks_disk(sender, again=True)
+    lacks = "" if own else broker.lacks_disk(sender, again=True, size=size)
     if lacks:
         text = f"No message is taken that would stay here: {lacks}."
     return Refused(429 if own else 507, text)
