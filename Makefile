@@ -1,11 +1,11 @@
 # Each target does its own set-up: the first one used creates .venv and fills it.
 
 PYTHON ?= python3
-# Six at a time where there is memory for it (10 GB), as most of the time is waited: on two cores
-# three took 24 minutes, of which the processors worked 13. Whole files, because files share hubs
-# and Spark; tests/sharing.py has two of them take what starts Spark, which wants a processor,
-# and four what waits. PROCESSES=4 are four; PARALLEL= runs the tests one by one.
-PROCESSES ?= $(shell awk '/^MemAvailable/ {print ($$2 > 1e7 ? 6 : 3)}' /proc/meminfo 2>/dev/null)
+# Seven at a time where there is memory for it (14 GB; six in 10), as most of the time is waited: on
+# two cores three took 24 minutes, of which the processors worked 13. Whole files, because files
+# share hubs and Spark; tests/sharing.py has three of them take what starts Spark, which wants half
+# a processor, and four what waits. PROCESSES=4 are four; PARALLEL= runs the tests one by one.
+PROCESSES ?= $(shell awk '/^MemAvailable/ {print ($$2 > 1.4e7 ? 7 : $$2 > 1e7 ? 6 : 3)}' /proc/meminfo 2>/dev/null)
 PARALLEL ?= --numprocesses $(or $(PROCESSES),3) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

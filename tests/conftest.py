@@ -48,7 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What starts Spark keeps a processor busy, and stands at the front; other long files wait most of
     their time, and stand at the end; the longest come first of each. So the processors have the
-    same to do all the time, and two have started a Spark, not all. Short files are between them.
+    same to do all the time, and few have started a Spark, not all. Short files are between them,
+    and next to those that wait any that is given more time than usual: else it might be the last.
     """
     kinds: dict[Path, int] = {}
     given: dict[Path, float] = {}
@@ -57,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given[item.path] = given.get(item.path, 0.0) + _given(item)
     files = sorted(kinds, key=lambda path: (kinds[path], -given[path]))
     spark = [path for path in files if kinds[path] == 0]
-    waiting = [path for path in files if 0 < kinds[path] < SHORT]
+    waiting = [path for path in files if 0 < kinds[path] < SHORT + bool(given[path])]
     places = {path: n - len(spark) for n, path in enumerate(spark)}
     places |= {path: len(waiting) - n for n, path in enumerate(waiting)}
     items.sort(key=lambda item: places.get(item.path, 0))

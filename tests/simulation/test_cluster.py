@@ -44,6 +44,7 @@ def run(seed: int, verbose: bool = False) -> ClusterWorld:
         return world
 
 
+@pytest.mark.timeout(300)  # ten seconds of a processor, on a machine that may be busy
 def test_a_few_schedules_of_a_cluster() -> None:
     worlds = [run(seed) for seed in FOUND]
     assert any(world.relayed for world in worlds)
@@ -75,6 +76,7 @@ OVERDUE = (
 )  # fmt: skip
 
 
+@pytest.mark.timeout(300)  # ten seconds of a processor, on a machine that may be busy
 def test_a_few_schedules_of_what_is_due() -> None:
     for seed in OVERDUE:
         run(seed)
@@ -88,6 +90,7 @@ WIPED_OUT = (
 )  # fmt: skip
 
 
+@pytest.mark.timeout(300)  # ten seconds of a processor, on a machine that may be busy
 def test_a_few_schedules_of_disks_that_are_lost() -> None:
     for seed in WIPED_OUT:
         run(seed)
