@@ -293,6 +293,33 @@ def test_what_would_take_more_than_a_share_is_refused_and_what_is_smaller_is_not
     assert broker.lacks_disk(broker.itself, size=1 << 30) == "", "it was there before"
 
 
+@pytest.mark.parametrize("topic", ["$queue/q", "$delayed/5/a", "bound"])
+def test_so_is_what_nobody_waits_to_hear_of(topic: str) -> None:
+    """Of QoS 0 nobody asks before; it is lost then, and counted."""
+    stage = Stage()
+    broker, bob = stage.broker, Modern(stage, "bob")
+    queues = [broker.queues.named("q"), broker.queues.named("b")]
+    broker.queues.bind(queues[1], "bound")
+    broker.share_room(600_000 - 1, 600_000)
+    for size in (25_000, 1_000):
+        bob.publish(topic, bytes(size))
+        there = sum(len(one.messages) for one in queues) + len(broker.state.delayed)
+        assert there == (size == 1_000)
+        assert broker.metrics.refused == {"last of the disk": 1}
+
+
+def test_who_has_its_share_clears_what_is_retained_and_what_is_not() -> None:
+    stage = Stage()
+    bob = Modern(stage, "bob")
+    bob.publish("kept", b"x", retain=True)
+    bob.hear()
+    fill(stage, stage.broker.sessions["mqtt", "bob"])
+    for number, topic in enumerate(("kept", "another"), 1):
+        bob.publish(topic, b"", 1, retain=True, packet_id=number)
+        assert bob.hear() == [f"PUBACK {number} 0x10"]
+    assert not stage.broker.state.retained and not stage.broker.metrics.refused
+
+
 def test_of_a_run_each_message_is_looked_at_where_all_are_too_much() -> None:
     stage = Stage()
     away(stage, "away")

@@ -586,6 +586,18 @@ async def test_a_full_queue_takes_the_rest_later(serve: Serve, tmp_path: Path) -
     assert sorted(payloads(tmp_path)) == list(range(6))
 
 
+async def test_what_is_taken_is_kept_whatever_its_characters_take(serve: Serve) -> None:
+    """Room is asked for by bytes; a message that clears what is retained takes none."""
+    async with serve() as client:
+        node: Node = client.node  # type: ignore[attr-defined]
+        node.broker.share_room(600_000 - 1, 600_000)
+        large = lines({"topic": "kept", "payload": "\N{EURO SIGN}" * 8_000, "retain": True})
+        assert (await post(client, large))[0] == 507 and not node.broker.state.retained
+        node.broker.keep_room("the disk is full")
+        clear = lines({"topic": "other", "retain": True})
+        assert (await post(client, clear))[0] == 200
+
+
 async def test_a_body_has_a_bound(serve: Serve) -> None:
     async with serve(limits=Limits(message_bytes=1000)) as client:
         assert (await client.post(PUBLISH, content=b"x" * 3000)).status_code == 413

@@ -49,7 +49,7 @@ class Delays:
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""
         broker, state, log = self.broker, self.broker.state, self.broker.log
-        if not self.has_room(run.sender, run.count):
+        if not self.has_room(run.sender, run.count, size=run.unasked_size()):
             broker.metrics.drop("too many delayed", run.count)
             return
         kept = broker.signed(run) if run.retain else run

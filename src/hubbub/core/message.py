@@ -316,6 +316,12 @@ class Run:
             self.size = len(self.messages()[0].payload)
         return self.size
 
+    def unasked_size(self) -> int:
+        """The same of one that its publisher asked nobody about: of QoS 0. What was asked about is
+        not refused for its size any more, as it is acknowledged then.
+        """
+        return 0 if self.qos else self.payload_size()
+
     def recorded(self, first: int, time: int) -> None:
         """The log gives its messages the numbers from `first` on, and the time."""
         self.first = first

@@ -402,7 +402,7 @@ class Queues:
         sent = direct and log.records
         if not sent and not run.first:
             run.first = log.number(run) if direct else log.keep(run)
-        room = self.room(queue, run.sender)
+        room = self.room(queue, run.sender, size=run.unasked_size())
         for index, message in enumerate(run.messages()):
             if index >= room:
                 self.broker.metrics.drop("queue full")

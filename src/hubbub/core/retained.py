@@ -190,10 +190,10 @@ class Retained:
 
     def has_room(self, sender: Session, name: str, size: int = 0) -> bool:
         """Whether a message of that size of this client may be kept there. On a disk that is short
-        of room only one that is no larger than what it replaces.
+        of room only one that is no larger than what it replaces. An empty one keeps nothing.
         """
         broker, state = self.broker, self.broker.state
-        if not may_be_kept(name):
+        if not (size and may_be_kept(name)):
             return True
         before = state.retained.get(name, NOTHING)
         grows = name not in state.retained or kept_size(name, size) > before.size

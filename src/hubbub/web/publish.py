@@ -110,11 +110,15 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
         found = _PROPERTIES.decode(self.properties)
         return found.user if found is not None else []
 
+    def image(self) -> bytes:
+        """The payload as it is published: a text may have more bytes than characters."""
+        return self.base64 or self.payload.encode()
+
     def message(self, now: int) -> Message:
         expires = now + int(self.expires * 1_000_000) if self.expires else 0
         user = [list(pair) for pair in self.user()]
         return Message(
-            self.topic, self.base64 or self.payload.encode(), int(self.qos), self.retain,
+            self.topic, self.image(), int(self.qos), self.retain,
             subtopic=self.subtopic, content_type=self.content_type, reply_to=self.reply_to,
             correlation=self.correlation, properties={"user": user} if user else None,
             expires=expires,
@@ -546,9 +550,8 @@ def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
     if line.reply_to and broker.replies.lacks(sender):
         return True
     route = broker.route(sender, line.topic)
-    kept = line.retain and (line.payload or line.base64) != ""
-    size = len(line.payload or line.base64)
-    return broker.is_full(sender, route, 1, kept, int(line.qos), size)
+    size = len(line.image())
+    return broker.is_full(sender, route, 1, line.retain and size > 0, int(line.qos), size)
 
 
 def _place(user: str, query: str) -> str:
