@@ -125,10 +125,17 @@ class Scarce:
             for one in self._users.values():
                 one.scale(taken, total)
             self._sum_up()
-        for who in [one for one in self._users if self._taken(one) * SHARE >= self._share()]:
+        much = self._of_much()
+        for who in much:
             self._recount(who)
-        self.used_up = any(self._taken(who) >= self._share() for who in self._users)
+        self.used_up = any([self._taken(who) >= self._share() for who in much])
         return not was
+
+    def _of_much(self) -> list[str]:
+        """Who has taken a good part of its share: few of very many, so all are asked for little."""
+        taken = SHARE * max(1, self._most - self._left)
+        least = max(1, self._share() * self._total // taken)
+        return [who for who, one in self._users.items() if one.total >= least]
 
     def spend(
         self, sender: Session, size: int, count: int = 1, places: Places = SOMEWHERE
