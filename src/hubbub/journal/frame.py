@@ -231,25 +231,24 @@ def _texts(columns: Sequence[Values], count: int) -> tuple[list[bytes], list[byt
             ends.append(ends_of_empty)
             data.append(b"")
             continue
-        if isinstance(values, Same):
-            value = values.value
+        column = _told(values, count)
+        if isinstance(column, Same):
+            ends.append(_padded(len(column.value), count))
+            data.append(column.value * count)
+            if not column.value:
+                empty, ends_of_empty = values, ends[-1]
         else:
-            column = list(values) if isinstance(values, Stretches) else values
-            value = column[0]
-            if value != column[-1] or column.count(value) != count:
-                lengths = [len(one) for one in column]
-                ends.append(_padding_behind(_ends(lengths, count)))
-                data.append(_join(column))
-                continue
-        ends.append(_padded(len(value), count))
-        data.append(value * count)
-        if not value:
-            empty, ends_of_empty = values, ends[-1]
+            lengths = [len(one) for one in column]
+            ends.append(_padding_behind(_ends(lengths, count)))
+            data.append(_join(column))
     return ends, data
 
 
-def _told(column: Sequence[Any], count: int) -> Sequence[Any] | Same:
-    """The same, if nobody has counted yet whether all say one thing."""
+def _told(values: Values, count: int) -> Sequence[Any] | Same:
+    """A column of texts; nobody may have counted yet whether all say one thing."""
+    if isinstance(values, Same):
+        return values
+    column = list(values) if isinstance(values, Stretches) else values
     value = column[0]
     if value != column[-1] or column.count(value) != count:
         return column
@@ -283,6 +282,7 @@ def _longs(values: Values, count: int) -> bytes:
 
 
 def _octets(column: Values) -> bytes:
+    """Numbers of a byte each."""
     return bytes((column.value,)) * column.rows if isinstance(column, Same) else bytes(list(column))
 
 
@@ -370,7 +370,7 @@ def _many(columns: Sequence[Values], count: int) -> list[bytes | bytearray]:
         elif layout == _BIT:
             at = _lay(pieces, places, at, (_bits(values),))
         else:
-            column = values if isinstance(values, Same) else _told(list(values), count)
+            column = _told(values, count)
             if isinstance(column, Same):
                 at = _lay(pieces, places, at, (_even(len(column.value), count),))
                 at = _lay(pieces, places, at, (column.value * count,))
