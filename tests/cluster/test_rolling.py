@@ -145,7 +145,7 @@ async def test_a_rolling_restart_loses_nothing_that_was_acknowledged(
             while heard["work"][-1:] != once[-1:] or heard["exact"][-1:] != twice[-1:]:
                 message = await anext(messages)
                 heard[message.topic].append(message.payload)
-    assert before[0] > 100 and min(before) > 20, before
+    assert min(before) > 20, before  # that nobody stood still meanwhile; a busy machine says few
     assert list(dict.fromkeys(heard["work"])) == once  # a writer that was cut off says it again
     assert heard["exact"] == twice
     async with asyncio.timeout(PATIENCE):
