@@ -53,6 +53,7 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "compact": [Fault("open", FILES, 20, 30, "hub"), Fault("rename", SPACE, 2, 2, "hub")],
 }
+TRIES = 3  # on a busy machine what is to fail may be over before it can
 NAMED = [(phase, fault) for phase, faults in FAULTS.items() for fault in faults]
 
 
@@ -64,10 +65,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def nothing_is_wrong(bench: Bench, phase: str, fault: Fault) -> None:
-    findings = bench.run(phase, fault)
     again = f"again: python -m tests.interop.storage_faults {phase} '{fault}'"
-    assert not findings, "\n".join([*map(str, findings), bench.told[-2000:], again])
-    assert bench.fired, "nothing failed"
+    for _ in range(TRIES):
+        findings = bench.run(phase, fault)
+        assert not findings, "\n".join([*map(str, findings), bench.told[-2000:], again])
+        if bench.fired:
+            return
+    raise AssertionError("nothing failed")
 
 
 @pytest.mark.parametrize("phase, fault", NAMED, ids=lambda one: str(one))
