@@ -188,7 +188,7 @@ class Retained:
             return False
         return self.has_room(run.sender, name, run.payload_size())
 
-    def has_room(self, sender: Session, name: str, size: int = 0) -> bool:
+    def has_room(self, sender: Session, name: str, size: int) -> bool:
         """Whether a message of that size of this client may be kept there. On a disk that is short
         of room only one that is no larger than what it replaces. An empty one keeps nothing.
         """
