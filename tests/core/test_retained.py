@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from collections.abc import Iterator
 from itertools import product
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
+from hubbub.core.kept import Kept
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.retained import PART, SLICE, NameList
@@ -64,6 +67,18 @@ def test_a_list_of_many_parts(wanted: str) -> None:
     assert not names and found(names, wanted) == []
 
 
+def test_a_list_that_is_filled_in_pieces() -> None:
+    names = NameList()
+    pieces = names.fill(random.sample(MANY, len(MANY)))
+    for _ in pieces:
+        assert not names, "as it was until the last piece"
+    assert found(names, "#") == sorted(MANY)
+    deque(names.fill(["b", "a"]), maxlen=0)
+    assert found(names, "#") == ["a", "b"]
+    deque(names.fill([]), maxlen=0)
+    assert not names and found(names, "#") == []
+
+
 def test_a_search_passes_over_what_cannot_match() -> None:
     names = NameList(MANY)
     assert len(list(names.match("r/+"))) < 50
@@ -94,6 +109,43 @@ def subscribed(broker: Broker, ear: Ear, topic_filter: str) -> None:
     wish = ear.wish(topic_filter)
     broker.subscribe(wish)
     broker.offer_retained(wish)
+
+
+def restarted(count: int) -> Broker:
+    """With so many retained messages that the journal remembers."""
+    broker = broker_with(0)
+    for number in range(count):
+        broker.state.retain(f"a/{number}", Kept(number + 1, 1, 0, ""))
+    broker.retained.recover()
+    return broker
+
+
+def a_turn(broker: Broker) -> None:
+    unsettled, broker.unsettled = broker.unsettled, []
+    for session in unsettled:
+        session.settle()
+
+
+def test_after_a_start_names_are_put_in_order_by_and_by() -> None:
+    broker = restarted(5 * PART)
+    next(broker.retained._filling)
+    broker.state.retain("b", Kept(1, 1, 0, ""))  # what comes and goes meanwhile is not missed
+    broker.retained.note("b")
+    broker.state.retain("a/0")
+    broker.retained.note("a/0")
+    assert not broker.retained._names
+    while broker.unsettled:
+        a_turn(broker)
+    assert len(broker.retained._names) == 5 * PART
+    assert list(broker.retained.below("")) == sorted(broker.state.retained)
+
+
+def test_who_asks_before_they_are_in_order_gets_all() -> None:
+    broker = restarted(5 * PART)
+    expected = sorted(name for name in broker.state.retained if name.startswith("a/1"))
+    assert list(broker.retained.below("a/1")) == expected
+    a_turn(broker)
+    assert not broker.unsettled and len(broker.retained._names) == 5 * PART
 
 
 def test_many_come_in_slices() -> None:

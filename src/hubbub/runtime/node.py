@@ -186,6 +186,7 @@ class Node:
             self._make_room()
             await self._open_listeners()
             self._dial()
+            self.schedule()  # what goes on in turns, as the names of a million retained messages
         except BaseException:
             await self.stop()
             raise
