@@ -4,9 +4,11 @@
 200,000 sessions that last, each with a filter, a million retained messages, and messages that
 nobody waits for. A hub is started on it while nothing is folded, so that it reads all rows, and
 again when they are (`hubbub journal compact`), so that it has a snapshot. A start ends when one of
-the sessions is told that it is there, and has a retained message. Beside it stands mosquitto, which
-was told of the same sessions and retained messages and has written them to its file (two minutes
-more). It measures and never judges; docs/benchmarks.md says how to read the result.
+the sessions is told that it is there, and has a retained message. Then somebody asks for 10,000 of
+these, which lie all over the disk, while another client says that it is alive: the last column is
+how long that one waited at most. Beside it stands mosquitto, which was told of the same sessions
+and retained messages and has written them to its file (two minutes more). It measures and never
+judges; docs/benchmarks.md says how to read the result.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Final, NamedTuple
 
 from benchmarks.brokers import ROOT, Broker, hubbub, mosquitto, run_in_folder, source
@@ -41,14 +44,20 @@ GROUP: Final = 1_000  # rows
 SESSION_SECONDS: Final = 86_400
 ENDS: Final = 4_000_000_000_000_000  # UTC microseconds, when those sessions do
 ANSWER_SECONDS: Final = 60.0
+PING_SECONDS: Final = 0.001
 
 
 class Start(NamedTuple):
-    """Seconds until it answered, CPU seconds and bytes of memory by then."""
+    """Seconds until it answered, CPU seconds and bytes of memory by then. Behind that: until all
+    that were asked for had come, CPU for that, and the longest that another one waited.
+    """
 
     seconds: float
     cpu: float
     memory: int
+    many_seconds: float
+    many_cpu: float
+    waited: float
 
 
 def rows() -> Iterator[Row]:
@@ -89,11 +98,43 @@ def answers(hub: Broker) -> None:
         received(sock, 5 + 3 + 2 + len(name) + PAYLOAD)
 
 
+def entered(broker: Broker, client: bytes) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", broker.port), ANSWER_SECONDS)
+    sock.sendall(codec.connect(client, True, 60))
+    received(sock, 4)
+    return sock
+
+
+def many(broker: Broker) -> tuple[float, float, float]:
+    """One in a hundred of what is retained: seconds, CPU seconds, the longest wait of another."""
+    size = sum(
+        len(codec.publish(b"site/7/machine/%d" % (number * 7919 % RETAINED), bytes(PAYLOAD), 0))
+        for number in range(7, RETAINED, 100)
+    )
+    with entered(broker, b"asks") as asks, entered(broker, b"other") as other:
+        began, cpu, waited = time.monotonic(), broker.cpu(), 0.0
+        asks.sendall(codec.subscribe(1, [(b"site/7/machine/+", 0)]))
+        taker = Thread(target=received, args=(asks, 5 + size))
+        taker.start()
+        while taker.is_alive():
+            said = time.monotonic()
+            other.sendall(codec.PINGREQ_PACKET)
+            received(other, 2)
+            waited = max(waited, time.monotonic() - said)
+            time.sleep(PING_SECONDS)
+        return time.monotonic() - began, broker.cpu() - cpu, waited
+
+
+def measured(broker: Broker, began: float) -> Start:
+    answers(broker)
+    found = time.monotonic() - began, broker.cpu(), broker.resident()
+    return Start(*found, *many(broker))
+
+
 def started(data: Path, package: Path | None) -> Start:
     began = time.monotonic()
     with hubbub("hub", data, package=package) as hub:
-        answers(hub)
-        return Start(time.monotonic() - began, hub.cpu(), hub.resident())
+        return measured(hub, began)
 
 
 def compact(data: Path) -> None:
@@ -128,15 +169,15 @@ def tell(broker: Broker) -> None:
 def restarted(folder: Path) -> Start:
     began = time.monotonic()
     with keeping(folder) as broker:
-        answers(broker)
-        return Start(time.monotonic() - began, broker.cpu(), broker.resident())
+        return measured(broker, began)
 
 
 def said(name: str, found: list[Start]) -> str:
-    seconds = [one.seconds for one in found]
-    cpu, memory = (statistics.median(values) for values in list(zip(*found, strict=True))[1:])
-    times = f"{statistics.median(seconds):.1f} | {max(seconds):.1f} | {cpu:.1f}"
-    return f"| {name} | {times} | {memory / 1e9:.2f} |"
+    most = max(one.seconds for one in found)
+    middle = Start(*map(statistics.median, zip(*found, strict=True)))
+    times = f"{middle.seconds:.1f} | {most:.1f} | {middle.cpu:.1f} | {middle.memory / 1e9:.2f}"
+    asked = f"{middle.many_seconds:.2f} | {middle.many_cpu:.2f} | {middle.waited * 1e3:.0f}"
+    return f"| {name} | {times} | {asked} |"
 
 
 def run(rounds: int, compiled: Path, folder: Path) -> None:
@@ -148,8 +189,8 @@ def run(rounds: int, compiled: Path, folder: Path) -> None:
     size = fill(data)
     packages = {"plain": None, "compiled": source(compiled) if compiled.is_dir() else None}
     print(f"{3 * SESSIONS + RETAINED + OTHERS:,} rows, {size / (1 << 30):.2f} GiB")
-    print("| start | seconds, median | most | CPU, s | memory, GB |")
-    print("|---|---|---|---|---|")
+    print("| start | seconds, median | most | CPU, s | memory, GB | all 10,000: s | CPU | ms |")
+    print("|---|---|---|---|---|---|---|---|")
     for snapshot in ("nothing folded", "with a snapshot"):
         for name, package in packages.items():
             found = [started(data, package) for _ in range(rounds)]

@@ -113,7 +113,7 @@ def test_what_a_damaged_length_says_is_not_believed(tmp_path: Path) -> None:
     index.add(1, at)
     os.pwrite(index.fd, b"\xf8\xff\xff\xff", at)
     with pytest.raises(JournalError, match=f"is damaged at byte {at}"):
-        index.rows(index.place(1))
+        index.columns(index.place(1))
     index.close()
 
 

@@ -53,6 +53,15 @@ def test_rows_come_back(rows: list[Row]) -> None:
 
 @settings(deadline=None)
 @given(any_rows)
+def test_each_row_comes_back_alone(rows: list[Row]) -> None:
+    columns = frame.Columns(memoryview(frame.encode(rows)), 0)
+    assert [columns.row(number) for number in range(len(rows))] == rows
+    seqs = [0, *(row.seq for row in rows), rows[-1].seq + 1]
+    assert [columns.place(seq) for seq in seqs] == [-1, *range(len(rows)), -1]
+
+
+@settings(deadline=None)
+@given(any_rows)
 def test_pyarrow_reads_the_same(rows: list[Row]) -> None:
     assert arrow_batch(frame.encode(rows)).equals(as_arrow(rows))
 
@@ -206,6 +215,10 @@ def test_a_forged_count_is_an_error_and_takes_no_memory(number: int) -> None:
             assert frame.decode(memoryview(made), 0) == rows
         except JournalError:
             errors += 1
+        with contextlib.suppress(JournalError):
+            columns = frame.Columns(memoryview(made), 0)
+            for row in rows:
+                assert columns.row(columns.place(row.seq)) in rows or value != number
         with contextlib.suppress(JournalError):
             for found in frames_in(made):
                 for column in batch_of(made, found):

@@ -177,6 +177,10 @@ class Log:
         """
         return self._kept.get(seq) or self._pinned.get(seq)
 
+    def fetched(self) -> int:
+        """How many bytes were read from files for that until now."""
+        return 0
+
     def look(self, seq: int) -> Message | None:
         """The same for who only shows it: None also if it cannot be read now."""
         try:

@@ -4,11 +4,13 @@
     subscribe ────────> offer     a literal filter: at once; a wildcard: by and by, as a feed
 
 A wildcard may match a hundred thousand messages. They leave in slices, one a tick, and only as
-fast as the subscriber takes them, so nobody else waits and no buffer overflows; a look at a name
-that does not match counts like a message. What is published after the subscription comes as a
-live message, and the feed leaves it out. An expired message goes when it is next looked at, at the
-latest a moment after its time. What one takes is put down to its publisher until it goes. One whose
-publisher may no longer write there stays, and nobody is given it. No I/O.
+fast as the subscriber takes them, so nobody else waits and no buffer overflows. A slice is so much
+work: a look at a name takes some of it, a message more, and more still if it must be read from the
+disk. So a feed looks for some names first, and then asks for their messages in the order in which
+they lie there, which is that in which they were published. What is published after the subscription
+comes as a live message, and the feed leaves it out. An expired message goes when it is next looked
+at, at the latest a moment after its time. What one takes is put down to its publisher until it
+goes. One whose publisher may no longer write there stays, and nobody is given it. No I/O.
 """
 
 from __future__ import annotations
@@ -35,7 +37,13 @@ from hubbub.core.topics import OWN, SYSTEM, has_wildcard, is_bridge_state, is_na
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
-SLICE: Final = 1_000  # messages a tick for all feeds: a few milliseconds
+SLICE: Final = 4_000  # looks a tick for all feeds, or what takes as long: a few milliseconds
+MESSAGE: Final = 4  # looks for which one is offered
+FETCHED: Final = 4_096  # bytes of a file that are read in the time of a look
+LOOKS: Final = 8_192  # of a feed before it offers what it has found,
+ALL_LOOKS: Final = 1 << 20  # or its part of these, as each client may have found so much,
+FEW_LOOKS: Final = 256  # but no fewer
+EXPIRED: Final = 1_000  # messages that go in one turn
 PART: Final = 512  # names; moving so many takes less than finding the place
 AT_ONCE: Final = 4_096  # names that are put in order in one piece: 1 to 2 ms
 SAMPLES: Final = 8  # names that are looked at for each so many, to cut all into about equal pieces
@@ -172,7 +180,8 @@ def _cut(ordered: list[str]) -> list[list[str]]:
 class Retained:
     """The retained messages of a broker, at `most` so many.
 
-    `feeding`: sessions whose feeds go on with the tick. `told`: called with what is
+    `feeding`: sessions whose feeds go on with the tick. `in_order`: names can be found by what they
+    begin with, which is not so in the first moments after a start. `told`: called with what is
     kept, and with the number of what it replaces, 0 = nothing.
     """
 
@@ -184,7 +193,7 @@ class Retained:
         self._publishers: dict[tuple[str, str, str], list[Rights]] = {}
         self._found_after = -1  # so many changes of the rules
         self._names = NameList()
-        self._filling: Iterator[None] = iter(())
+        self.in_order = True
         self._noted: dict[str, None] | None = None  # names that came or went while it is filled
         self._expiring: list[tuple[int, str]] = []
         self._left = SLICE  # looks of this turn, for all that subscribe in it
@@ -192,10 +201,10 @@ class Retained:
     def recover(self) -> None:
         """After a restart: know the names of what the journal remembers.
 
-        Nobody waits until they are in order, but who asks for them by a wildcard before.
+        That they are put in order goes on in turns; who asks by a wildcard meanwhile waits for it.
         """
-        self._filling = self._fill()
-        self.broker.later(partial(self.broker.in_turns, self._filling))
+        self.in_order = False
+        self.broker.later(partial(self.broker.in_turns, self._fill()))
         each: dict[str, int] = {}
         for kept in self.broker.state.retained.values():
             if kept.whose:
@@ -210,11 +219,7 @@ class Retained:
         self._noted = None
         for name in noted:
             self.note(name)
-
-    def _in_order(self) -> NameList:
-        """The names, all of them: what is left to be done of it is done now."""
-        deque(self._filling, maxlen=0)
-        return self._names
+        self.in_order = True
 
     def _watch_all(self) -> None:
         retained = self.broker.state.retained
@@ -224,7 +229,7 @@ class Retained:
     def _watch(self, expires: int, name: str) -> None:
         """One that is replaced stays in the heap until its time, but not too many do."""
         heappush(self._expiring, (expires, name))
-        if len(self._expiring) > 2 * len(self.broker.state.retained) + SLICE:
+        if len(self._expiring) > 2 * len(self.broker.state.retained) + EXPIRED:
             self._watch_all()
 
     def may_keep(self, run: Run) -> bool:
@@ -286,7 +291,7 @@ class Retained:
     def wake(self) -> None:
         """Let go of what has expired, so many in one turn."""
         now, retained = self.broker.clock.stamp(), self.broker.state.retained
-        for _ in range(SLICE):
+        for _ in range(EXPIRED):
             if not self._expiring or self._expiring[0][0] > now:
                 return
             expires, name = heappop(self._expiring)
@@ -315,7 +320,7 @@ class Retained:
 
     def below(self, prefix: str) -> Iterator[str]:
         """The names that begin so. Some may come or go meanwhile."""
-        return self._in_order().below(prefix)
+        return self._names.below(prefix)
 
     def look(self, name: str) -> Message | None:
         """What is retained there, for who may read it; None also if it cannot be read now."""
@@ -341,7 +346,7 @@ class Retained:
                 if (topic == name or (wild and matches(name, topic))) and self._may(session, topic):
                     session.offer(broker.reading(topic), subscription, retained=True)
         if wild:
-            feed = Feed(subscription, self._in_order().match(name), broker.log.newest())
+            feed = Feed(subscription, self._names.match(name), broker.log.newest(), self._looks())
             if session.feeds is None:
                 session.feeds = deque()
             session.feeds.append(feed)
@@ -350,11 +355,17 @@ class Retained:
             self._offer_or_later(name, subscription, broker.log.newest())
 
     def feed_on(self) -> None:
-        """A slice for each feed that waits for the tick. Called once a tick."""
-        sessions, self.feeding = self.feeding, {}
+        """A slice for all feeds that wait for the tick. Called once a tick."""
+        if not self.in_order:
+            return
+        sessions, self.feeding = list(self.feeding), {}
         self._left = SLICE
-        for session in sessions:
-            self.feed(session, max(1, SLICE // len(sessions)))
+        share = max(MESSAGE, SLICE // max(1, len(sessions)))
+        for number, session in enumerate(sessions):
+            if self._left <= 0:  # these are the first ones next time
+                self.feeding = dict.fromkeys((*sessions[number:], *self.feeding))
+                return
+            self.feed(session, share)
 
     def feed(self, session: Session, most: int = SLICE) -> None:
         """Go on with the feeds of a session, as far as it has room and a slice allows.
@@ -365,26 +376,52 @@ class Retained:
         feeds = session.feeds
         most = min(most, self._left)
         while feeds and session not in self.feeding and session.hungry():
-            if most <= 0:
+            if most <= 0 or not self.in_order:
                 self.feeding[session] = None
                 return
             feed, subscription = feeds[0], feeds[0].subscription
             if session.subscriptions.get(subscription.filter) is not subscription:
                 feeds.popleft()
                 continue
-            for name in feed.names:
-                if name:
-                    self._offer_or_later(name, subscription, feed.newest)
-                most -= 1
-                self._left -= 1
-                if not most:
-                    self.feeding[session] = None
-                if not (most and session.hungry()):
-                    break
-            else:
+            looks = feed.looks and not feed.ended
+            spent = self._look(feed, most) if looks else self._offer_found(feed, most)
+            most -= spent
+            self._left -= spent
+            if feed.ended and not feed.found:
                 feeds.popleft()
         if feeds is not None and not feeds:
             session.feeds = None  # an empty one takes 760 bytes
+
+    def _looks(self) -> int:
+        return max(FEW_LOOKS, min(LOOKS, ALL_LOOKS // (1 + len(self.broker.clients))))
+
+    def _look(self, feed: Feed, most: int) -> int:
+        """Look at so many names more; how many there were."""
+        looks, most, found = 0, min(most, feed.looks), feed.found
+        for name in feed.names:
+            looks += 1
+            if name:
+                found.append(name)
+            if looks >= most:
+                break
+        else:
+            feed.ended = True
+        feed.looks -= looks
+        if feed.ended or not feed.looks:
+            found.sort(key=self.broker.state.retained_seq, reverse=True)
+        return looks
+
+    def _offer_found(self, feed: Feed, most: int) -> int:
+        """Offer what is retained under the names that were found; so many looks it took."""
+        session, found, log = feed.subscription.session, feed.found, self.broker.log
+        spent, fetched = 0, log.fetched()
+        while found and spent < most and session.hungry():
+            self._offer_or_later(found.pop(), feed.subscription, feed.newest)
+            spent += MESSAGE + (log.fetched() - fetched) // FETCHED
+            fetched = log.fetched()
+        if not found:
+            feed.looks = self._looks()
+        return spent
 
     def _offer_or_later(self, name: str, subscription: Subscription, newest: int) -> None:
         try:

@@ -286,14 +286,23 @@ class Subscription:
 
 
 class Feed:
-    """What a new subscription gets of the messages retained before it, up to the seq `newest`."""
+    """What a new subscription gets of the messages retained before it, up to the seq `newest`.
 
-    __slots__ = ("names", "newest", "subscription")
+    `names`: where it looks, until they have `ended`; `looks`: at so many more before it gets what
+    is retained under those that were `found`, the last one first.
+    """
 
-    def __init__(self, subscription: Subscription, names: Iterator[str], newest: int) -> None:
+    __slots__ = ("names", "newest", "subscription", "found", "looks", "ended")
+
+    def __init__(
+        self, subscription: Subscription, names: Iterator[str], newest: int, looks: int
+    ) -> None:
         self.subscription = subscription
         self.names = names
         self.newest = newest
+        self.found: list[str] = []
+        self.looks = looks
+        self.ended = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -364,8 +364,8 @@ class Index:
         index = bisect_right(self._firsts, seq) - 1
         return self._places[index] if index >= 0 else -1
 
-    def rows(self, at: int) -> tuple[list[Row], int]:
-        """The rows of the frame at that place, and its size in bytes.
+    def columns(self, at: int) -> tuple[frame.Columns, int]:
+        """The frame at that place, of which nothing is read yet, and its size in bytes.
 
         Raises JournalError if it is damaged, OSError if it cannot be read now.
         """
@@ -374,7 +374,7 @@ class Index:
         view = memoryview(read_at(self.fd, length, at, self.path))
         if frame.scan(view, 0).verdict != WHOLE:
             raise JournalError(f"{self.path} is damaged at byte {at}: its rows cannot be read")
-        return frame.decode(view, 0), length
+        return frame.Columns(view, 0), length
 
     def close(self) -> None:
         os.close(self.fd)

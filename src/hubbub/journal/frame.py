@@ -22,6 +22,7 @@ time. The writer, the roller and the readers call this; it never does I/O.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -68,6 +69,9 @@ _THREE: Final = struct.Struct("<3q")
 _NODES: Final = struct.Struct(f"<{2 * len(COLUMNS)}q")
 _BUFFERS: Final = struct.Struct(f"<{2 * BUFFERS}q")
 _METADATA: Final = struct.Struct("<Ii")
+_LONG_AT: Final = struct.Struct("<q")
+_BYTE_AT: Final = struct.Struct("b")
+_ENDS: Final = struct.Struct("<2i")
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 _join: Final = b"".join
@@ -492,6 +496,35 @@ class Columns:
         if ends[0] or min(sizes) < 0 or ends[-1] != self._places[_INDEXES[number] + 3]:
             raise _forged("values that lie in one another")
         return sizes
+
+    def row(self, at: int) -> Row:
+        """One row, the first is 0: a hundredth of what all of a thousand take."""
+        return _ROW([self.value(number, at) for number in range(len(COLUMNS))])
+
+    def value(self, number: int, at: int) -> Any:
+        """What that row has in a column."""
+        layout, data = _LAYOUTS[number], self.raw(number)
+        if layout == _TEXT:
+            begin, end = _ENDS.unpack_from(data, 4 * at)
+            return self._text(number, begin, end)
+        if layout == _LONG:
+            return _LONG_AT.unpack_from(data, 8 * at)[0]
+        if layout == _BYTE:
+            return _BYTE_AT.unpack_from(data, at)[0]
+        return data[at >> 3] >> (at & 7) & 1 == 1
+
+    def _text(self, number: int, begin: int, end: int) -> bytes:
+        index = _INDEXES[number] + 2
+        start, size = self._places[index], self._places[index + 1]
+        if not 0 <= begin <= end <= size or not 0 <= start <= len(self._body) - size:
+            raise _forged(f"a value from {begin} to {end} in {size} bytes")
+        return bytes(self._body[start + begin : start + end])
+
+    def place(self, seq: int) -> int:
+        """Which row has that seq, -1 if none has: they go up."""
+        seqs = self.raw(0).cast("q")
+        at = bisect_left(seqs, seq)
+        return at if at < self.count and seqs[at] == seq else -1
 
     def is_zero(self, number: int) -> bool:
         """Whether all numbers of a column are 0."""

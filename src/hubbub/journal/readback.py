@@ -5,6 +5,10 @@ has taken their place. The loop's, like the journal (`writer`) that owns it.
 
     row ──→ near ──→ recent groups ──→ frame cache ──→ the file that holds it, else the snapshot
 
+Of a frame only the rows are made that are asked for, until those who ask go on from row to row: to
+make all of a thousand takes ten times as long as to read it, and who wants what is retained below a
+name, or was away while others spoke, may want one of each frame.
+
 A frame that was read and is damaged has lost its rows: said once, and None. One that the machine
 cannot read now is OSError: whoever waits for that row waits on.
 """
@@ -22,13 +26,14 @@ from typing import Final, NamedTuple
 from hubbub.core.limits import FRAME_CACHE_BYTES
 from hubbub.errors import JournalError
 from hubbub.journal.content import Content, Index
-from hubbub.journal.frame import Frame
+from hubbub.journal.frame import Columns, Frame, rows_of
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Group
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 
 RECENT_GROUPS: Final = 16  # small ones, of COMMIT_BYTES at most
+APART: Final = 8  # seqs: who asks for one so close to the last one will ask for what lies between
 
 
 class File(NamedTuple):
@@ -59,6 +64,37 @@ def _renewed(file: File, following: int) -> File:
         return file
 
 
+class Held:
+    """A frame that was read. `size`: in bytes; `rows`: all of it, once they were made."""
+
+    __slots__ = ("size", "rows", "_columns", "_asked", "_last")
+
+    def __init__(self, columns: Columns, size: int) -> None:
+        self.size = size
+        self.rows: list[Row] = []
+        self._columns: Columns | None = columns  # until then
+        self._asked = 0  # for so many, and each of those close to the one before counts for more
+        self._last = -APART
+
+    def row(self, seq: int) -> Row | None:
+        """That one, if it is there. JournalError if only the frame's checksum is right."""
+        columns = self._columns
+        if columns is not None:
+            if not self._goes_on(seq, columns.count):
+                at = columns.place(seq)
+                return columns.row(at) if at >= 0 else None
+            self.rows, self._columns = rows_of(columns), None
+        rows = self.rows
+        at = bisect_left(rows, (seq,))
+        return rows[at] if at < len(rows) and rows[at].seq == seq else None
+
+    def _goes_on(self, seq: int, count: int) -> bool:
+        """Whether who asks for that row will ask for many of the others."""
+        self._asked += max(1, count // 32) if 0 < seq - self._last <= APART else 1
+        self._last = seq
+        return self._asked >= count // 8
+
+
 class ReadBack:
     """The files of a journal that rows are read from. `report` is told what is damaged."""
 
@@ -69,8 +105,9 @@ class ReadBack:
         # What was written last is asked for soon: the answer to a request looks at the request.
         self.recent: deque[Gathered] = deque(maxlen=RECENT_GROUPS)
         self._report = report
-        self._cache: dict[tuple[Index, int], tuple[list[Row], int]] = {}
+        self._cache: dict[tuple[Index, int], Held] = {}
         self._cached = 0
+        self.fetched = 0  # bytes of frames that were read from files so far
         # What was read last: backlogs and retained messages are read in their order, and often
         # the same message by several. Rows never change, so this is never out of date.
         self._near: list[Row] = []
@@ -99,36 +136,40 @@ class ReadBack:
                 if found is not None:
                     return found
                 break
-        rows = self._rows_around(seq)
-        at = bisect_left(rows, (seq,))
-        if at == len(rows) or rows[at].seq != seq:
-            return None
-        if rows[-1].seq - rows[0].seq == len(rows) - 1:  # no gaps, as snapshots have
-            self._near = rows
-        return rows[at]
+        return self._from_file(seq)
 
-    def _rows_around(self, seq: int) -> list[Row]:
-        """The rows that lie in a frame with that one, if it is there."""
+    def _from_file(self, seq: int) -> Row | None:
         index = next((file.places for file in reversed(self.files) if file.first <= seq), None)
-        return self._frame(index or self.snapshot, seq)
-
-    def _frame(self, index: Index | None, seq: int) -> list[Row]:
-        at = index.place(seq) if index else -1
-        if index is None or at < 0:
-            return []
-        cached = self._cache.get((index, at))
-        if cached is not None:
-            return cached[0]
+        held = self._frame(index or self.snapshot, seq)
         try:
-            rows, size = index.rows(at)
+            row = held.row(seq) if held is not None else None
         except JournalError as error:
             self._report(f"row {seq} is lost: {error}")
-            return []
-        self._cache[index, at] = rows, size
-        self._cached += size
+            return None
+        if held is not None and (rows := held.rows):
+            if rows[-1].seq - rows[0].seq == len(rows) - 1:  # no gaps, as snapshots have
+                self._near = rows
+        return row
+
+    def _frame(self, index: Index | None, seq: int) -> Held | None:
+        """What lies where that row does, if it is there."""
+        at = index.place(seq) if index else -1
+        if index is None or at < 0:
+            return None
+        held = self._cache.get((index, at))
+        if held is not None:
+            return held
+        try:
+            held = Held(*index.columns(at))
+        except JournalError as error:
+            self._report(f"row {seq} is lost: {error}")
+            return None
+        self._cache[index, at] = held
+        self.fetched += held.size
+        self._cached += held.size
         while self._cached > FRAME_CACHE_BYTES and len(self._cache) > 1:
-            self._cached -= self._cache.pop(next(iter(self._cache)))[1]
-        return rows
+            self._cached -= self._cache.pop(next(iter(self._cache))).size
+        return held
 
     def rolled(self, path: Path, seq: int, before: int) -> None:
         """Read the messages of folded segments from the snapshot `seq` from now on.

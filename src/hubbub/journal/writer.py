@@ -395,6 +395,9 @@ class Journal(Intake):
             latest[seq] = message
         return message
 
+    def fetched(self) -> int:
+        return self._read.fetched
+
     def _row(self, seq: int) -> Row | None:
         waiting = [self._rows, *self._shelf]
         if self._group is not None:

@@ -65,6 +65,7 @@ LEVEL: Final = 1_000  # entries of one level of the tree, the busiest of them, i
 RETAINED_LOOKED: Final = 20_000  # names of one answer: the rest is found by going deeper
 PEEKED: Final = 100  # messages of a queue at most
 PURGED: Final = 500  # of one turn of the loop
+ORDER_SECONDS: Final = 0.05  # from one look whether names are in order to the next, after a start
 TAIL_SECONDS: Final = 0.1  # from one event to the next: what comes in between is one event
 BEAT_SECONDS: Final = 1.0  # without a message a comment is sent, so that both ends know
 
@@ -152,6 +153,8 @@ class Looking:
                 _branch(found, name, len(under), search != "").add(seen)
             if not number % LOOKED:
                 await asyncio.sleep(0)
+        while not self._broker.retained.in_order:
+            await asyncio.sleep(ORDER_SECONDS)
         names = islice(self._broker.retained.below(under), RETAINED_LOOKED)
         looked = 0
         for name in names:
