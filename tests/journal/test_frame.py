@@ -56,6 +56,9 @@ def test_rows_come_back(rows: list[Row]) -> None:
 def test_each_row_comes_back_alone(rows: list[Row]) -> None:
     columns = frame.Columns(memoryview(frame.encode(rows)), 0)
     assert [columns.row(number) for number in range(len(rows))] == rows
+    for begin in range(0, len(rows), 8):
+        for end in (*range(begin + 8, len(rows), 8), len(rows)):
+            assert columns.rows(begin, end) == rows[begin:end]
     seqs = [0, *(row.seq for row in rows), rows[-1].seq + 1]
     assert [columns.place(seq) for seq in seqs] == [-1, *range(len(rows)), -1]
 
@@ -218,7 +221,9 @@ def test_a_forged_count_is_an_error_and_takes_no_memory(number: int) -> None:
         with contextlib.suppress(JournalError):
             columns = frame.Columns(memoryview(made), 0)
             for row in rows:
-                assert columns.row(columns.place(row.seq)) in rows or value != number
+                columns.row(columns.place(row.seq))
+        with contextlib.suppress(JournalError):
+            frame.Columns(memoryview(made), 0).rows(8, 16)
         with contextlib.suppress(JournalError):
             for found in frames_in(made):
                 for column in batch_of(made, found):
@@ -238,6 +243,8 @@ def test_values_that_lie_in_one_another_take_no_memory() -> None:
         data = forged(data, 0, ends + 4 * row, largest if row % 2 else 0, "<i")
     with pytest.raises(JournalError, match="in one another"):
         frame.decode(memoryview(data), 0)
+    with pytest.raises(JournalError, match="in one another"):
+        frame.Columns(memoryview(data), 0).rows(8, 16)
     (found,) = frames_in(data)
     with pytest.raises(JournalError, match="right by their checksum, and no rows"):
         batch_of(data, found)

@@ -16,6 +16,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.homes import Homes
 from hubbub.core.hooks import Hooks
+from hubbub.core.limits import TURN_FETCHED
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
@@ -100,6 +101,8 @@ class Context:
         self.elsewhere: Callable[[], list[str]] = list
         self.homes = Homes()
         self._again: dict[object, Callable[[], object]] = {}
+        self._fetched, self._fetched_in = 0, 0.0  # until this turn; which one it is
+        self._behind: set[object] = set()
 
     def in_turns(self, pieces: Iterator[None]) -> None:
         """Do a long work now, piece by piece, and what is left of it in other turns."""
@@ -108,6 +111,23 @@ class Context:
             if stint.over():
                 self.later(partial(self.in_turns, pieces))
                 return
+
+    def has_fetched_enough(self) -> bool:
+        """Whether so much was read from files in this turn that others are to be heard first."""
+        fetched, turn = self.log.fetched(), self.clock.turned
+        if turn != self._fetched_in:
+            self._fetched, self._fetched_in = fetched, turn
+        return fetched - self._fetched >= TURN_FETCHED
+
+    def catch_up_later(self, who: object, catch_up: Callable[[], None]) -> None:
+        """That is why it does so in another turn."""
+        if who not in self._behind:
+            self._behind.add(who)
+            self.later(partial(self._catch_up, who, catch_up))
+
+    def _catch_up(self, who: object, catch_up: Callable[[], None]) -> None:
+        self._behind.discard(who)
+        catch_up()
 
     def lacks_disk(self, sender: Session, again: bool = False, size: int = 0) -> str:
         """Why nothing of this client, or not so many bytes, is taken that would stay on the disk,

@@ -178,7 +178,7 @@ class Log:
         return self._kept.get(seq) or self._pinned.get(seq)
 
     def fetched(self) -> int:
-        """How many bytes were read from files for that until now."""
+        """How many bytes were read from files for that until now, or what takes as long."""
         return 0
 
     def look(self, seq: int) -> Message | None:

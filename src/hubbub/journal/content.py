@@ -369,12 +369,18 @@ class Index:
 
         Raises JournalError if it is damaged, OSError if it cannot be read now.
         """
-        length = int.from_bytes(read_at(self.fd, 4, at, self.path), "little")
-        length = min(length, os.fstat(self.fd).st_size - at)  # what is damaged may say anything
-        view = memoryview(read_at(self.fd, length, at, self.path))
+        view = memoryview(read_at(self.fd, self._end(at) - at, at, self.path))
         if frame.scan(view, 0).verdict != WHOLE:
             raise JournalError(f"{self.path} is damaged at byte {at}: its rows cannot be read")
-        return frame.Columns(view, 0), length
+        return frame.Columns(view, 0), len(view)
+
+    def _end(self, at: int) -> int:
+        """Of the frame there, where the next one begins. Behind the last one zeros may lie."""
+        following = bisect_right(self._places, at)
+        if following < len(self._places):
+            return self._places[following]
+        length = int.from_bytes(read_at(self.fd, 4, at, self.path), "little")
+        return min(at + length, os.fstat(self.fd).st_size)  # what is damaged may say anything
 
     def close(self) -> None:
         os.close(self.fd)

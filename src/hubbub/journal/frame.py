@@ -25,7 +25,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, cast
 
 from hubbub.errors import JournalError
@@ -519,6 +519,30 @@ class Columns:
         if not 0 <= begin <= end <= size or not 0 <= start <= len(self._body) - size:
             raise _forged(f"a value from {begin} to {end} in {size} bytes")
         return bytes(self._body[start + begin : start + end])
+
+    def rows(self, begin: int, end: int) -> list[Row]:
+        """The rows from one place to another, both divisible by 8 if it is not the end."""
+        found = [self._part(number, begin, end) for number in range(len(COLUMNS))]
+        return list(map(_ROW, zip(*found, strict=True)))
+
+    def _part(self, number: int, begin: int, end: int) -> Sequence[Any]:
+        layout, data = _LAYOUTS[number], self.raw(number)
+        if layout == _TEXT:
+            return self._texts(number, data[4 * begin : 4 * end + 4].cast("i").tolist())
+        if layout == _LONG:
+            return data[8 * begin : 8 * end].cast("q").tolist()
+        if layout == _BYTE:
+            return data[begin:end].cast("b").tolist()
+        return _unbits(bytes(data[begin >> 3 : (end + 7) >> 3]), end - begin)
+
+    def _texts(self, number: int, ends: list[int]) -> list[bytes]:
+        if ends != sorted(ends):
+            raise _forged("values that lie in one another")
+        first = ends[0]
+        joined = self._text(number, first, ends[-1])
+        if not joined:
+            return [b""] * (len(ends) - 1)
+        return [joined[at - first : end - first] for at, end in pairwise(ends)]
 
     def place(self, seq: int) -> int:
         """Which row has that seq, -1 if none has: they go up."""

@@ -5,9 +5,9 @@ has taken their place. The loop's, like the journal (`writer`) that owns it.
 
     row ──→ near ──→ recent groups ──→ frame cache ──→ the file that holds it, else the snapshot
 
-Of a frame only the rows are made that are asked for, until those who ask go on from row to row: to
-make all of a thousand takes ten times as long as to read it, and who wants what is retained below a
-name, or was away while others spoke, may want one of each frame.
+Of a frame only the rows are made that are asked for, and those around them when who asks goes on
+from row to row: to make all of a thousand takes ten times as long as to read it, and who wants what
+is retained below a name, or was away while others spoke, may want one of each frame.
 
 A frame that was read and is damaged has lost its rows: said once, and None. One that the machine
 cannot read now is OSError: whoever waits for that row waits on.
@@ -16,7 +16,6 @@ cannot read now is OSError: whoever waits for that row waits on.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -26,14 +25,17 @@ from typing import Final, NamedTuple
 from hubbub.core.limits import FRAME_CACHE_BYTES
 from hubbub.errors import JournalError
 from hubbub.journal.content import Content, Index
-from hubbub.journal.frame import Columns, Frame, rows_of
+from hubbub.journal.frame import Columns, Frame
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Group
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 
 RECENT_GROUPS: Final = 16  # small ones, of COMMIT_BYTES at most
-APART: Final = 8  # seqs: who asks for one so close to the last one will ask for what lies between
+BLOCK: Final = 128  # rows of a frame that are made at once, which takes as long as 20 by themselves
+EACH: Final = 128 << 10  # bytes that could be read in the time that each frame takes beside its own
+APART: Final = 8  # seqs: who asks for one so close to the last one may ask for those around,
+CLOSE: Final = 2  # if that comes so often in a row
 
 
 class File(NamedTuple):
@@ -65,34 +67,31 @@ def _renewed(file: File, following: int) -> File:
 
 
 class Held:
-    """A frame that was read. `size`: in bytes; `rows`: all of it, once they were made."""
+    """A frame that was read, `size` bytes of it. `block`: the last rows of it that were made."""
 
-    __slots__ = ("size", "rows", "_columns", "_asked", "_last")
+    __slots__ = ("size", "block", "_columns", "_begin", "_last", "_close")
 
     def __init__(self, columns: Columns, size: int) -> None:
         self.size = size
-        self.rows: list[Row] = []
-        self._columns: Columns | None = columns  # until then
-        self._asked = 0  # for so many, and each of those close to the one before counts for more
+        self.block: list[Row] = []
+        self._columns = columns
+        self._begin = 0  # where the block does
         self._last = -APART
+        self._close = 0  # so many in a row were close to each other
 
     def row(self, seq: int) -> Row | None:
         """That one, if it is there. JournalError if only the frame's checksum is right."""
-        columns = self._columns
-        if columns is not None:
-            if not self._goes_on(seq, columns.count):
-                at = columns.place(seq)
-                return columns.row(at) if at >= 0 else None
-            self.rows, self._columns = rows_of(columns), None
-        rows = self.rows
-        at = bisect_left(rows, (seq,))
-        return rows[at] if at < len(rows) and rows[at].seq == seq else None
-
-    def _goes_on(self, seq: int, count: int) -> bool:
-        """Whether who asks for that row will ask for many of the others."""
-        self._asked += max(1, count // 32) if 0 < seq - self._last <= APART else 1
+        at, count = self._columns.place(seq), self._columns.count
+        if at < 0:
+            return None
+        self._close = self._close + 1 if 0 < seq - self._last <= APART else 0
         self._last = seq
-        return self._asked >= count // 8
+        if not 0 <= at - self._begin < len(self.block):
+            if self._close < CLOSE < count:
+                return self._columns.row(at)
+            self._begin = at // BLOCK * BLOCK
+            self.block = self._columns.rows(self._begin, min(self._begin + BLOCK, count))
+        return self.block[at - self._begin]
 
 
 class ReadBack:
@@ -107,7 +106,7 @@ class ReadBack:
         self._report = report
         self._cache: dict[tuple[Index, int], Held] = {}
         self._cached = 0
-        self.fetched = 0  # bytes of frames that were read from files so far
+        self.fetched = 0  # bytes of frames that were read so far, and EACH
         # What was read last: backlogs and retained messages are read in their order, and often
         # the same message by several. Rows never change, so this is never out of date.
         self._near: list[Row] = []
@@ -146,7 +145,7 @@ class ReadBack:
         except JournalError as error:
             self._report(f"row {seq} is lost: {error}")
             return None
-        if held is not None and (rows := held.rows):
+        if held is not None and (rows := held.block):
             if rows[-1].seq - rows[0].seq == len(rows) - 1:  # no gaps, as snapshots have
                 self._near = rows
         return row
@@ -165,7 +164,7 @@ class ReadBack:
             self._report(f"row {seq} is lost: {error}")
             return None
         self._cache[index, at] = held
-        self.fetched += held.size
+        self.fetched += held.size + EACH
         self._cached += held.size
         while self._cached > FRAME_CACHE_BYTES and len(self._cache) > 1:
             self._cached -= self._cache.pop(next(iter(self._cache))).size

@@ -6,8 +6,9 @@ import pytest
 
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Gate
-from hubbub.core.limits import LONG_BYTES
+from hubbub.core.limits import LONG_BYTES, TURN_FETCHED
 from hubbub.core.log import Log
+from hubbub.core.message import Message
 from hubbub.protocols.mqtt import Mqtt, codec
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -388,3 +389,33 @@ def test_a_connect_has_to_come_in_time() -> None:
     device.wake()
     assert device.far.closed
     assert "no CONNECT" in device.far.link.reason
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("qos", [1, 2])
+def test_who_catches_up_reads_so_much_in_a_turn(qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message lay in a frame of its own: a client that came back held all others up."""
+    stage = Stage()
+    away(stage, "a", 2)
+    bob = stage.device("bob")
+    for number in range(100):
+        bob.publish("a", b"%d" % number, qos, packet_id=number + 1)
+    reads, read = [0], stage.broker.log.read
+
+    def counted(seq: int) -> Message | None:
+        reads[-1] += 1
+        return read(seq)
+
+    monkeypatch.setattr(stage.log, "read", counted)
+    monkeypatch.setattr(stage.log, "fetched", lambda: sum(reads) * TURN_FETCHED // 10)
+    ann = stage.silent()
+    ann.far.connection.feed(codec.connect(b"ann", False, 0))
+    while stage.broker.unsettled:
+        reads.append(0)
+        stage.still.seconds += 1
+        stage.broker.clock.turned = stage.still.seconds
+        unsettled, stage.broker.unsettled = stage.broker.unsettled, []
+        for session in unsettled:
+            session.settle()
+    expected = [f"a={number} q{qos} #{number + 1}" for number in range(100)]
+    assert ann.hear() == ["CONNACK 0 present", *expected] and max(reads) <= 12

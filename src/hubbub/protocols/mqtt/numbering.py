@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hubbub.core.limits import TURN_FETCHED
 from hubbub.core.log import Log
 from hubbub.core.message import Encoding, Run
 from hubbub.core.rights import RECEIVE, Rights
@@ -22,6 +23,7 @@ from hubbub.protocols.mqtt.dialect import Dialect
 
 PACKET_IDS: Final = 65_535
 WAITING_BYTES: Final = 65_536  # of one piece; then the link is looked at: does it take more?
+WAITING_FETCHED: Final = TURN_FETCHED // 8  # bytes that are read from files for it
 PLAIN_ENTRY: Final = 1  # the low bits of one of QoS 1 that is not retained, and not over
 
 
@@ -39,6 +41,7 @@ def waiting(
     frames: list[bytes] = []
     number, size, name, topic = backlog.sent, 0, "", b""
     end = min(backlog.next, backlog.first + window)
+    enough = log.fetched() + WAITING_FETCHED
     entries, first = backlog.entries, backlog.first
     while number < end:
         entry = entries[number - first]  # a walk to there would pass all that fly, each time
@@ -59,6 +62,8 @@ def waiting(
         frames.append(frame)
         size += len(frame)
         number += 1
+        if log.fetched() > enough:
+            break
     return frames
 
 

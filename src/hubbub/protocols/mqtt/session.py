@@ -383,7 +383,7 @@ class MqttSession(Session):
 
     def pump(self) -> None:
         """Send what waits, oldest first, as far as the window and the link allow."""
-        backlog, link = self.backlog, self.link
+        backlog, link, log = self.backlog, self.link, self.broker.log
         alike = self.asks_little()
         while (
             link is not None
@@ -393,11 +393,11 @@ class MqttSession(Session):
             and (self.serial is None or not self.serial.busy)
             and (not self.broker.inflight_bytes or self._flying_little())
         ):
+            if self.broker.has_fetched_enough():
+                self.broker.catch_up_later(self, self.resume)
+                return
             number = backlog.sent
-            frames: list[bytes] = []
-            if alike:
-                log = self.broker.log
-                frames = waiting(backlog, log, self.window, self.dialect, self.rights)
+            frames = waiting(backlog, log, self.window, self.dialect, self.rights) if alike else []
             if frames:
                 backlog.sent += len(frames)
                 self.traffic.delivered += len(frames)
