@@ -75,3 +75,26 @@ async def test_the_home_is_killed_while_its_client_is_elsewhere(nodes: Nodes, qo
         assert sorted(set(got)) == acknowledged
         if qos == 2:
             assert got == acknowledged
+
+
+async def test_no_session_begins_anew_at_the_first_that_is_back_after_all_were_killed(
+    nodes: Nodes,
+) -> None:
+    """A loss of power: the client comes to a node that has not met its session's home so far."""
+    a, b = await nodes.pair()
+    async with roaming(place(a)) as device, roaming(place(a), "w", expiry=0, clean=True) as writer:
+        assert await device.want("news", 1) == 1
+        assert await device.move(place(b)) == 0 and device.present
+        await device.drop()
+        await asyncio.sleep(0.3)
+        writer.paho.publish("news", b"kept", 1)
+        await writer.code("publish")
+        for hub in (a, b):
+            hub.process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(hub.process.wait, 10)
+        b = await asyncio.to_thread(nodes.hub, "b")
+        assert await device.move(place(b), cut=True) == spec.UNREACHABLE
+        await asyncio.to_thread(nodes.hub, "a")
+        await arrives(device, b)
+        assert device.present
+        assert await device.take(1) == [b"kept"]

@@ -11,7 +11,12 @@ import pytest
 from hubbub.cluster import frames, heritage
 from hubbub.cluster.membership import Membership
 from hubbub.cluster.roster import MET, REMOVED, Rest
-from hubbub.core.limits import CLUSTER_BEAT_SECONDS, CLUSTER_DEAD_SECONDS, CLUSTER_NAMES
+from hubbub.core.limits import (
+    CLUSTER_BEAT_SECONDS,
+    CLUSTER_DEAD_SECONDS,
+    CLUSTER_NAMES,
+    CLUSTER_RETURN_SECONDS,
+)
 from hubbub.errors import SettingError
 from hubbub.runtime import directory, removal
 from tests.cluster.test_heritage import AT, Dying
@@ -80,6 +85,40 @@ def test_who_was_there_when_a_hub_was_killed_and_never_came_is_away_since_the_st
     a = world.restart("a")
     world.wait(1)
     assert set(shown(a)) == {"b"} and shown(a)["b"]["since"] == a.boot
+
+
+def test_nothing_that_lasts_begins_before_it_is_known_what_lasts_at_who_was_there_last(
+    world: Dying,
+) -> None:
+    """All lost their power, and this one is the first that is back: a client that comes to it would
+    lose the session that it has at another node.
+    """
+    for one in "bc":
+        world.kill(one)
+    a = world.restart("a")
+    a.engine.complete = False
+    assert a.roster.expects().endswith("at node 'b', node 'c'")
+    world.add("b")
+    world.wait(1)
+    assert a.roster.expects().endswith("at node 'c'")
+    world.wait(CLUSTER_RETURN_SECONDS)
+    assert not a.roster.expects()
+    since = shown(a)["c"]["since"]
+    a = world.restart("a")
+    a.engine.complete = False
+    assert a.roster.expects().endswith("at node 'b'"), "c was away before this start"
+    world.wait(1)
+    assert not a.roster.expects()
+    assert shown(a)["c"]["since"] == since
+
+
+def test_who_was_removed_is_not_expected(world: Dying) -> None:
+    world.kill("b")
+    a = world.restart("a")
+    a.engine.complete = False
+    a.roster.remove("b")
+    world.wait(1)
+    assert not a.roster.expects()
 
 
 def test_a_dead_node_with_an_heir_is_shown_with_it_and_so_is_the_heir_that_died(

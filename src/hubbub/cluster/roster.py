@@ -3,6 +3,7 @@
     met, or gone       → a row, so a node that is away is shown also after a start
     removed by hand    → a row, told to all, also to who was away: nothing waits for it any more,
                          nothing of it is heard; who is met tells it
+    just started       → who was there last is expected: a session that lasts may be at it
 
 A directory knows since when it is that of a node (`born`): one that began behind the removal, an
 empty one or a backup that was put back, is another node of the same name, and is welcome. Owned by
@@ -19,7 +20,7 @@ from hubbub.cluster import frames
 from hubbub.cluster.estates import began_by, taken_row
 from hubbub.cluster.named import Named
 from hubbub.cluster.retained import UNSAID
-from hubbub.core.limits import CLUSTER_BEAT_SECONDS, CLUSTER_NAMES
+from hubbub.core.limits import CLUSTER_BEAT_SECONDS, CLUSTER_NAMES, CLUSTER_RETURN_SECONDS
 from hubbub.core.queue import PROTOCOL as QUEUE
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Roster:
     """`away`: since when each node is that was met and is not there (microseconds since 1970);
     `removed`: when others were for good. `answers`: what other nodes said of each that is asked
     about now. `_born`: since when the directories of those are that were met in this life;
-    `_told`: when (monotonic seconds) who was removed was told so last.
+    `_told`: when (monotonic seconds) who was removed was told so last; `_expected`: who was there
+    when this hub ended and has not said yet what lasts there, for so long as `_until`.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -62,6 +64,8 @@ class Roster:
         self.answers: dict[str, dict[str, Rest]] = {}
         self._born = Named[int]()
         self._told = Named[float]()
+        self._expected: list[str] = []
+        self._until = 0.0
 
     def begin(self) -> None:
         """The state is recovered. Who was there then is away until it is met."""
@@ -69,8 +73,33 @@ class Roster:
             if name.startswith(MET):
                 since = number if number > HERE else self._membership.boot
                 self.away[name.removeprefix(MET)] = since
+                if number == HERE:
+                    self._expected.append(name.removeprefix(MET))
             elif name.startswith(REMOVED):
                 self.removed[name.removeprefix(REMOVED)] = number
+
+        self._until = self._broker.clock.now() + CLUSTER_RETURN_SECONDS
+        if self._expected and not self._membership.engine.complete:
+            text = "no session that lasts begins here before %s is met, or for %g s"
+            log.info(text, _named(self._expected), CLUSTER_RETURN_SECONDS)
+
+    def expects(self) -> str:
+        """Why no session that lasts may begin here so far, "" if it may: a client that comes to
+        this node first, after all had lost their power, would lose the one that it has at another.
+        Who does not come for longer than a restart takes is away, also for the next start.
+        """
+        here = self._membership
+        if not self._expected or here.engine.complete:  # who starts with this one is waited for
+            return ""
+        self._expected = [one for one in self._expected if self.knows(one) and not here.met(one)]
+        if self._broker.clock.now() >= self._until:
+            for name in self._expected:
+                if name in self.away:
+                    self._note(MET, name, self.away[name])
+            self._expected = []
+        if not self._expected:
+            return ""
+        return f"it is not known yet which sessions are at {_named(self._expected)}"
 
     # Who comes and goes
 
@@ -227,6 +256,10 @@ class Roster:
             here.holdings.forget_origin(estate)
         self._drop(MET, name)
         self._broker.age += 1
+
+
+def _named(nodes: list[str]) -> str:
+    return ", ".join(f"node {name!r}" for name in sorted(nodes)[:3]) + ", …" * (len(nodes) > 3)
 
 
 def removed(name: str) -> str:

@@ -181,6 +181,7 @@ class Node:
                 if self.copying is not None:
                     self.heirs = Heirs(self.membership, self.copying, self.protocols, self.schedule)
                     await self.heirs.begin()
+                self._look_who_is_expected()
             if self.web is not None:
                 await self.web.start()
             self._make_room()
@@ -555,6 +556,7 @@ class Node:
             safely(self.copying.wake)
         if self.heirs is not None:
             safely(self.heirs.wake)
+        safely(self._look_who_is_expected)
         for call in self.broker.to_try_again():
             safely(call)
         safely(self._steer)
@@ -603,6 +605,12 @@ class Node:
             else:
                 log.warning("the disk has more room: it is not shared out any more")
         room.wanted = scarce.used_up
+
+    def _look_who_is_expected(self) -> None:
+        """Where copies say which sessions are at who is away, they are asked (`heirs`)."""
+        lived = self.copying is not None and self.copying.lived
+        if self.membership is not None and not lived:
+            self.broker.unmet = self.membership.roster.expects()
 
     async def remove_node(self, name: str, force: bool) -> removal.Refusal | Rest:
         """Another node of the cluster, for good. Processes of one hub are none that go."""
