@@ -8,13 +8,17 @@ import pytest
 
 from hubbub.cluster import keeping
 from hubbub.core import quotas
+from hubbub.core.low import LASTS
 from hubbub.core.message import Message
 from hubbub.core.queue import PLAIN
+from hubbub.core.scarce import WEIGHT
 from tests.cluster.test_keeping import KEEP, Keepers
 from tests.cluster.test_passing import Passers, Publisher
 from tests.cluster.world import Reader
 
 MOST = 10
+BIG = 100_000  # bytes of a message
+ZONE = 3 * 5 * WEIGHT * BIG  # of which a fifth is three of them
 
 
 @pytest.fixture(autouse=True)
@@ -309,3 +313,43 @@ def test_a_queue_whose_home_is_away_for_too_long_begins_anew_and_goes_behind_the
     world.say(writer, "$queue/jobs", b"3")
     world.wait(1)
     assert len(b.broker.state.queues["jobs"].messages) == 3
+
+
+def test_what_one_node_brings_does_not_take_the_last_of_a_disk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has a share as a user has, and what it keeps waits where it is; others go on."""
+    world = Keepers(names=("a", "b", "c"))
+    world.meet()
+    world.lasting("b", "device", "x").broker.disconnect(
+        world.members["b"].broker.sessions["p", "device"], "away"
+    )
+    member = world.members["b"]
+    here, left = member.broker, ZONE - 1
+    ann, carl, local = (world.client(*one) for one in (("a", "ann"), ("c", "carl"), ("b", "bob")))
+    local.address = "192.0.2.7"
+    here.share_room(left, ZONE)
+
+    def loses() -> None:
+        nonlocal left
+        left -= WEIGHT * BIG
+        here.share_room(left, ZONE)
+
+    for number in range(4):
+        world.say(ann, "x", b"%d" % number * BIG)
+        world.wait(1)
+        if number < 3:
+            loses()
+    assert len(world.waiting("b", "device")) == 3, "the fourth one waits"
+    assert world.kept("a", "b") == 1 and member.nodes["a"].declined
+    assert "node 'a' has brought" in caplog.text and "waits there" in caplog.text
+    assert not here.scarce.lacks(local)
+    world.say(carl, "x", b"c")
+    world.wait(1)
+    assert world.waiting("b", "device")[-1] == b"c", "another node has a share of its own"
+    here.share_room(3 * ZONE, ZONE)
+    world.clock.seconds += LASTS
+    here.share_room(3 * ZONE, ZONE)
+    world.wait(1)
+    assert world.kept("a", "b") == 0 and not member.nodes["a"].declined
+    assert len(world.waiting("b", "device")) == 5

@@ -196,6 +196,26 @@ def test_a_crowd_of_users_is_bounded_and_who_took_much_is_still_known(scarce: Sc
     assert len(scarce._users) <= SCARCE_USERS
 
 
+def test_what_a_node_brings_counts_for_it_and_it_waits_until_it_has_room_again(
+    scarce: Scarce,
+) -> None:
+    far, left = user("far"), ZONE - 1
+    far.number, far.payer, far.far = 0, "", True
+    scarce.look(left, ZONE)
+    scarce.brought_by = "node 'a'"
+    scarce.spend(far, 150 * MB)
+    scarce.brought_by = ""
+    scarce.look(left - 150 * MB, ZONE)
+    assert not scarce.has_its_share("node 'a'") and scarce.has_its_share("node 'a'", less=26)
+    assert not scarce.has_its_share("node 'b'", less=50)
+    scarce.brought_by = "node 'a'"
+    scarce.spend(far, 60 * MB)
+    scarce.look(left - 210 * MB, ZONE)
+    why = "node 'a' has brought 210 MB of the last 1,000 MB on the disk, and 200 MB are the most"
+    assert scarce.has_its_share("node 'a'") == why and scarce.used_up
+    assert not scarce.lacks(far) and not scarce.lacks(user("ann"))
+
+
 STEP = st.tuples(st.integers(0, 4), st.integers(0, 50), st.integers(-20, 60))
 
 

@@ -432,8 +432,8 @@ class Membership(Hooks):
             taking.feed(self, node)
             whole.answer(self, node)
             node.pump()  # what was said while the engine was down
-            room = self.hearing.aside.has_much_room(node.name) and not self.broker.no_room
-            if node.declined and room:
+            room = node.declined and not taking.lacks_room(self, node, again=True)
+            if room and self.hearing.aside.has_much_room(node.name):
                 node.declined = False
                 node.ask()
 

@@ -38,6 +38,7 @@ REFUSED: Final = (SYSTEM, DELAYED, SHARE, "$hub/", "$CONTROL")
 # What is published into a queue goes to its home in a way of its own (`cluster.queues`).
 STAYS: Final = (*REFUSED, QUEUE)
 NOBODY: Final[Mapping[int, Phantom]] = {}
+SPARE: Final = 25  # of a hundred parts of a node's share on a disk that fills
 
 
 def live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None]:
@@ -135,11 +136,26 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> Iterator[None
     latest = max(membership.broker.clock.stamp(), took) + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
-    if membership.broker.no_room:
+    if lacks := lacks_room(membership, node):
         node.declined = True
+        if not membership.broker.no_room:
+            text = f"{lacks}: what it keeps for this node waits there"
+            membership.hearing.warn(f"room {node.name}", text)
         return None
     node.receipts.add((kept.estate, kept.origin))
     return _take_all(membership, node, kept, took) if kept.previous <= took < kept.number else None
+
+
+def lacks_room(membership: Membership, node: Node, again: bool = False) -> str:
+    """Why nothing that a node kept is taken now. `again`: for who was told so, for which there is
+    to be some room: it tells all that holds there first.
+    """
+    broker = membership.broker
+    return broker.no_room or broker.scarce.has_its_share(_bringer(node), SPARE if again else 0)
+
+
+def _bringer(node: Node) -> str:
+    return f"node {node.name!r}"
 
 
 def _take_all(
@@ -159,7 +175,12 @@ def _take_all(
         # What is in no other journal is there where it was passed on to, as if it was said there.
         whose = ("", NOBODY) if kept.passed else (node.name, node.clients)
         sender = sender_of(membership, some, *whose)
-        take(membership, kept.estate, kept.origin, number, some, sender)
+        scarce = membership.broker.scarce
+        scarce.brought_by = _bringer(node)
+        try:
+            take(membership, kept.estate, kept.origin, number, some, sender)
+        finally:
+            scarce.brought_by = ""
         yield
 
 

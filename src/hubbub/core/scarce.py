@@ -22,8 +22,10 @@ has still of it, and whoever fills it meanwhile. Where nothing is left to share 
 each user may have a little all the same.
 
 What the hub moves by itself (what is due, dead letters) is never refused; a dead letter counts for
-whose its queue was. What other nodes send counts for nobody. Asked by the broker where something is
-to stay, and only then; told by the hub how the disk is, a few times a second. No I/O.
+whose its queue was. What another node of a cluster kept for this one counts for that node, which
+has a share as a user has: without it one user there filled the disk for all who are here. It is not
+refused (it was acknowledged there), but waits there (`cluster.taking`). Asked by the broker where
+something is to stay, and only then; told by the hub how the disk is, a few times a second. No I/O.
 """
 
 from __future__ import annotations
@@ -92,11 +94,12 @@ def _lies(state: State, place: str | Key) -> int:
 
 class Scarce:
     """`on`: whether it is shared out now, `used_up`: whether somebody had all of a share when the
-    disk was last looked at.
+    disk was last looked at. `brought_by`: for whom counts what nobody here published.
     """
 
     def __init__(self, clock: Clock, quotas: Quotas, state: State) -> None:
         self.on = self.used_up = False
+        self.brought_by = ""
         self._clock = clock
         self._low = Low()
         self._quotas = quotas
@@ -141,7 +144,7 @@ class Scarce:
         self, sender: Session, size: int, count: int = 1, places: Places = SOMEWHERE
     ) -> None:
         """So many messages are to stay there, with payloads of that size each."""
-        who = payer(sender)
+        who = payer(sender) or self.brought_by
         if not (self.on and who):
             return
         if len(self._users) >= SCARCE_USERS and who not in self._users:
@@ -174,6 +177,15 @@ class Scarce:
         taken, share = megabytes(self._taken(who)), megabytes(self._share())
         more = "" if self._is_over(who) else f" and would take {megabytes(WEIGHT * size)} more"
         return f"{who} has taken {taken} of {self._shared()}{more}, and {share} are the most"
+
+    def has_its_share(self, who: str, less: int = 0) -> str:
+        """Why no more of a node is taken now, "" if it is. `less`: by so many of a hundred it must
+        have less than that.
+        """
+        if not self.on or not self._is_over(who, self._share() * less // 100):
+            return ""
+        taken, share = megabytes(self._taken(who)), megabytes(self._share())
+        return f"{who} has brought {taken} of {self._shared()}, and {share} are the most"
 
     def says(self) -> str:
         """For who looks at the hub; "" while nothing is shared out."""
