@@ -207,6 +207,30 @@ def test_a_session_expires(crash: bool, snapshot: bool) -> None:
     assert stage.broker.filters.match("a") == []
 
 
+@pytest.mark.holds(v5="4.1.0-2")
+@pytest.mark.parametrize("undecided", [False, True])
+def test_a_session_whose_time_ended_while_the_hub_was_down_is_not_resumed_behind_the_start(
+    undecided: bool,
+) -> None:
+    """Its client is there before sessions are looked at: at once, or while a node does not know yet
+    who is connected elsewhere.
+    """
+    stage = Stage()
+    device = Modern(stage, properties=told({spec.SESSION_EXPIRY: 10}))
+    device.subscribe("a", 1)
+    device.far.hang_up("cable cut")
+    seconds = stage.still.seconds
+    stage = restarted(stage, False)
+    stage.still.seconds = seconds
+    stage.broker.undecided = undecided
+    stage.pass_time(10.1)
+    if undecided:
+        stage.mqtt.wake(0)
+    back = Modern(stage, properties=told({spec.SESSION_EXPIRY: 10}), clean=False)
+    assert back.hear() == ["CONNACK 0x00"]
+    assert stage.broker.filters.match("a") == []
+
+
 def test_the_time_of_a_session_runs_from_the_crash_on() -> None:
     stage = Stage()
     Modern(stage, properties=told({spec.SESSION_EXPIRY: 10}))

@@ -271,7 +271,8 @@ class MqttConnection(Arriving):
     def _accept(self, admission: Admission, proof: Properties) -> None:
         """Take the client in; `proof` is what the exchange of credentials says to it.
 
-        A session that another user left, or under another mount point, is another one, and over.
+        A session that another user left, or under another mount point, is another one, and over; so
+        is one whose time is over and was not looked at yet, as just behind a start (4.1.0-2).
         """
         asked, broker, mqtt = self._asked, self.broker, self.protocol
         assert asked is not None
@@ -280,7 +281,8 @@ class MqttConnection(Arriving):
         session = mqtt.sessions.get(client)
         if session is not None and (
             asked.clean or not admission.continues(session.user, session.mount)
-        ):
+            or mqtt.is_over(session)
+        ):  # fmt: skip
             mqtt.end(session)
             session = None
         present = session is not None

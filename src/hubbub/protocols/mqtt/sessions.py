@@ -134,11 +134,15 @@ class Sessions(Protocol):
             if away is None or away.number:
                 continue
             self.publish_due_will(away)
-            if 0 < away.state.expires <= stamp:
+            if self.is_over(away):
                 self.broker.metrics.expired += 1
                 self.end(away)
         for due in waiting:
             heapq.heappush(self._due, due)
+
+    def is_over(self, session: MqttSession) -> bool:
+        """Whether it has lasted without a connection for as long as it was to."""
+        return not session.number and 0 < session.state.expires <= self.broker.clock.stamp()
 
     def kept_will(self, session: MqttSession) -> Row | None:
         """The will of a client that is here: its row, which is all that is kept of it."""
