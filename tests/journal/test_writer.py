@@ -592,6 +592,32 @@ def test_the_trouble_is_said_while_it_lasts(tmp_path: Path) -> None:
     desk.close()
 
 
+def test_a_disk_that_hangs_is_told_of_as_long_as_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No call fails, and none comes back: nothing else would say why nobody is answered."""
+    gate = Gate()
+    desk = Desk(tmp_path, sync=gate.sync)
+    desk.journal.append(message(b"one"))
+    desk.journal.commit()
+    gate.entered.acquire()
+    desk.journal.watch()
+    assert not desk.journal.stalled and desk.journal.complaint() == ""
+    desk.journal._launched -= 6.0
+    desk.journal.watch()
+    desk.journal.watch()
+    assert desk.journal.stalled
+    assert desk.journal.complaint() == "the disk has not taken rows for 6 s"
+    gate.open.release(9)
+    desk.settle()
+    desk.journal.watch()
+    assert not desk.journal.stalled and desk.journal.complaint() == ""
+    assert [one.message for one in caplog.records] == [
+        "journal: the disk has not taken rows for 6 s", "journal: the disk takes rows again"
+    ]  # fmt: skip
+    desk.close()
+
+
 def test_closing_in_trouble_ends_and_promises_nothing(tmp_path: Path) -> None:
     gate = Gate(*[errno.EIO] * 99)
     gate.open.release(99)

@@ -64,6 +64,7 @@ SCRUB_PAUSE: Final = 3600.0  # seconds between two looks at when it was scrubbed
 ENDS_EARLY: Final = "end early"  # what the row says with which a segment begins early
 ROW_BYTES: Final = 50  # that a row takes at least, beside its payload
 SNAPSHOT_BYTES: Final = 110  # that a row takes more in a snapshot, as a message of a queue does
+STALLED: Final = 5.0  # seconds of a group on its way: it has a write and a sync or two
 FOLDED_SHARE: Final = 2  # a snapshot is made anew when half its bytes have come since: roll_due
 
 
@@ -110,6 +111,7 @@ class Journal(Intake):
         self.on_disk = 0  # the last row that the disk has
         self.beyond: Beyond | None = None
         self._launched = 0.0
+        self.stalled = False  # a group is on its way for longer than any disk takes that is well
         self.flight = (0, 0.0)  # rows of the last group, and seconds from its commit until here
         # The segment as the loop sees it
         self._base = self._base_before = 0
@@ -430,7 +432,19 @@ class Journal(Intake):
         """What is wrong with the disk just now, "" if nothing is."""
         folding = f"segments are not folded: {self.roll_trouble}" if self.roll_trouble else ""
         slow = "publishers wait for the disk" if self.behind else ""
-        return self.trouble or slow or folding or self.shortage or self.scrub_trouble
+        now = self.trouble or self._stall() or slow
+        return now or folding or self.shortage or self.scrub_trouble
+
+    def watch(self) -> None:
+        """A few times a second: a disk that hangs (a network's, a failing one) says no error."""
+        stall = self._stall()
+        if self.stalled != (stall != ""):
+            self.stalled = not self.stalled
+            log.warning("journal: %s", stall or "the disk takes rows again")
+
+    def _stall(self) -> str:
+        seconds = self.clock.now() - self._launched if self.flying and not self.trouble else 0.0
+        return f"the disk has not taken rows for {seconds:.0f} s" * (seconds >= STALLED)
 
     # Rolling
 

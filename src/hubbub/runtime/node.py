@@ -578,6 +578,7 @@ class Node:
 
     def _keep_room(self, journal: Journal) -> None:
         """A disk that fills must not stop the hub: what would stay there is refused before."""
+        journal.watch()
         reason = journal.no_room(self.upkeep.folding)
         self._share_room(journal.room)
         if (reason != "") == (self.broker.no_room != ""):
@@ -659,7 +660,7 @@ class Node:
 
     def unready(self) -> str:
         """Why another hub should be asked, in words for anybody; "" if this one is well."""
-        if self.journal is not None and self.journal.trouble:
+        if self.journal is not None and (self.journal.trouble or self.journal.stalled):
             return "the journal cannot be written"
         if self.broker.no_room:
             return "the disk is short of room: what would stay on it is refused"
