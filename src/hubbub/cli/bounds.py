@@ -188,6 +188,7 @@ BOUNDS: Final = (
     Bound("said_a_second", ALL, "counted, not logged"),
     Bound("packets_looked", CONNECTION, "the clock is looked at"),
     Bound("turn_seconds", CONNECTION, "the rest waits for another turn"),
+    Bound("turn_fetched_bytes", ALL, "who catches up waits for another turn"),
     Bound("commit_rows", SELF, "committed"),
     Bound("commit_bytes", SELF, "committed"),
     Bound("group_rows", SELF, "the rest is written next"),

@@ -16,7 +16,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.homes import Homes
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import TURN_FETCHED
+from hubbub.core.limits import TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
@@ -117,7 +117,7 @@ class Context:
         fetched, turn = self.log.fetched(), self.clock.turned
         if turn != self._fetched_in:
             self._fetched, self._fetched_in = fetched, turn
-        return fetched - self._fetched >= TURN_FETCHED
+        return fetched - self._fetched >= TURN_FETCHED_BYTES
 
     def catch_up_later(self, who: object, catch_up: Callable[[], None]) -> None:
         """That is why it does so in another turn."""

@@ -137,7 +137,7 @@ GONE_MOST: Final = 100  # closed connections of one user that are heard later, a
 # The tick.
 PACKETS_LOOKED: Final = 64  # of one client, from one look at the time to the next
 TURN_SECONDS: Final = 0.004  # of work for one client that asks for much; then others work
-TURN_FETCHED: Final = 8 * MIB  # read back from files for all who catch up: some milliseconds
+TURN_FETCHED_BYTES: Final = 8 * MIB  # read back from files for all who catch up: some milliseconds
 COMMIT_ROWS: Final = 1_000  # a frame of this many rows takes 0.4 ms to build
 COMMIT_BYTES: Final = 256 * KIB
 GROUP_ROWS: Final = 4 * COMMIT_ROWS  # the loop makes them frames in 2 ms, plain Python in 4

@@ -6,7 +6,7 @@ import pytest
 
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Gate
-from hubbub.core.limits import LONG_BYTES, TURN_FETCHED
+from hubbub.core.limits import LONG_BYTES, TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.protocols.mqtt import Mqtt, codec
@@ -407,7 +407,7 @@ def test_who_catches_up_reads_so_much_in_a_turn(qos: int, monkeypatch: pytest.Mo
         return read(seq)
 
     monkeypatch.setattr(stage.log, "read", counted)
-    monkeypatch.setattr(stage.log, "fetched", lambda: sum(reads) * TURN_FETCHED // 10)
+    monkeypatch.setattr(stage.log, "fetched", lambda: sum(reads) * TURN_FETCHED_BYTES // 10)
     ann = stage.silent()
     ann.far.connection.feed(codec.connect(b"ann", False, 0))
     while stage.broker.unsettled:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hubbub.core.limits import TURN_FETCHED
+from hubbub.core.limits import TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import Encoding, Run
 from hubbub.core.rights import RECEIVE, Rights
@@ -23,7 +23,7 @@ from hubbub.protocols.mqtt.dialect import Dialect
 
 PACKET_IDS: Final = 65_535
 WAITING_BYTES: Final = 65_536  # of one piece; then the link is looked at: does it take more?
-WAITING_FETCHED: Final = TURN_FETCHED // 8  # bytes that are read from files for it
+WAITING_FETCHED: Final = TURN_FETCHED_BYTES // 8  # bytes that are read from files for it
 PLAIN_ENTRY: Final = 1  # the low bits of one of QoS 1 that is not retained, and not over
 
 
