@@ -65,7 +65,7 @@ def processes(hub: RunningHub) -> dict[int, int]:
 
 
 async def until(holds: Any) -> None:
-    async with asyncio.timeout(3 * PATIENCE):
+    async with asyncio.timeout(6 * PATIENCE):  # beside six others a process starts in 20 s
         while not holds():
             await asyncio.sleep(0.05)
 
