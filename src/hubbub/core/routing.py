@@ -53,7 +53,7 @@ class Sightings:
     def again(self, name: bytes) -> bool:
         """Whether it came before; it has now."""
         number = hash(name)
-        place, mark = number % SIGHTINGS, number // SIGHTINGS & 0xFF
+        place, mark = number % SIGHTINGS, number // SIGHTINGS % 255 + 1  # 0: none came there
         if self._marks[place] == mark:
             return True
         self._marks[place] = mark
