@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hubbub.journal import frame
-from hubbub.journal.readback import APART, BLOCK, Held
+from hubbub.journal.readback import APART, BLOCK, LARGE, Held
 from tests.journal.rows import Desk, message, numbered
 
 ROWS = numbered([message(b"%d" % number, b"room/%d" % number) for number in range(800)])
@@ -38,6 +38,18 @@ def test_the_rows_of_a_small_frame_are_made_at_once() -> None:
     data = bytes(frame.encode(rows))
     found = Held(frame.Columns(memoryview(data), 0), len(data))
     assert found.row(rows[1].seq) == rows[1] and found.block == rows
+
+
+def test_whoever_asks_for_a_large_row_has_the_same_bytes() -> None:
+    """Each of a hundred readers of a retained message of 60 MiB had its own."""
+    rows = numbered([message(b"%d" % number * LARGE) for number in range(10)])
+    data = bytes(frame.encode(rows))
+    found = Held(frame.Columns(memoryview(data), 0), len(data))
+    for row in (rows[7], rows[1], rows[7]):
+        assert found.row(row.seq) == row
+    first, again = found.row(rows[7].seq), found.row(rows[7].seq)
+    assert first is not None and again is not None and first.payload is again.payload
+    assert found.row(0) is None and found.row(rows[-1].seq + 1) is None
 
 
 @pytest.mark.parametrize("made", [False, True])

@@ -562,14 +562,9 @@ class Columns:
 
     def values(self, number: int) -> Sequence[Any]:
         """Them all, as rows have them."""
-        layout = _LAYOUTS[number]
-        if layout == _TEXT:
+        if _LAYOUTS[number] == _TEXT:
             return _values(self.raw(number), self.joined(number), self.count)
-        if layout == _LONG:
-            return self.numbers(number)
-        if layout == _BYTE:
-            return self.raw(number).cast("b").tolist()
-        return _unbits(bytes(self.raw(number)), self.count)
+        return self._part(number, 0, self.count)
 
 
 def decode(view: memoryview, at: int) -> list[Row]:

@@ -16,6 +16,7 @@ cannot read now is OSError: whoever waits for that row waits on.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -25,13 +26,14 @@ from typing import Final, NamedTuple
 from hubbub.core.limits import FRAME_CACHE_BYTES
 from hubbub.errors import JournalError
 from hubbub.journal.content import Content, Index
-from hubbub.journal.frame import Columns, Frame
+from hubbub.journal.frame import Columns, Frame, rows_of
 from hubbub.journal.gathered import Gathered
 from hubbub.journal.group import Group
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
 
 RECENT_GROUPS: Final = 16  # small ones, of COMMIT_BYTES at most
+LARGE: Final = 4 << 10  # bytes of a row: to make one costs less than to have it twice
 BLOCK: Final = 128  # rows of a frame that are made at once, which takes as long as 20 by themselves
 EACH: Final = 128 << 10  # bytes that could be read in the time that each frame takes beside its own
 APART: Final = 8  # seqs: who asks for one so close to the last one may ask for those around,
@@ -67,30 +69,39 @@ def _renewed(file: File, following: int) -> File:
 
 
 class Held:
-    """A frame that was read, `size` bytes of it. `block`: the last rows of it that were made."""
+    """A frame that was read, `size` bytes of it. `block`: the last rows of it that were made.
+
+    Large rows are all made at once, and their frame let go: whoever asks for one of them then has
+    the same bytes as all others, and not 60 MiB for each.
+    """
 
     __slots__ = ("size", "block", "_columns", "_begin", "_last", "_close")
 
     def __init__(self, columns: Columns, size: int) -> None:
+        large = size >= LARGE * columns.count
         self.size = size
-        self.block: list[Row] = []
-        self._columns = columns
+        self.block: list[Row] = rows_of(columns) if large else []
+        self._columns = None if large else columns
         self._begin = 0  # where the block does
         self._last = -APART
         self._close = 0  # so many in a row were close to each other
 
     def row(self, seq: int) -> Row | None:
         """That one, if it is there. JournalError if only the frame's checksum is right."""
-        at, count = self._columns.place(seq), self._columns.count
+        columns = self._columns
+        if columns is None:
+            at = bisect_left(self.block, (seq,))
+            return self.block[at] if at < len(self.block) and self.block[at].seq == seq else None
+        at, count = columns.place(seq), columns.count
         if at < 0:
             return None
         self._close = self._close + 1 if 0 < seq - self._last <= APART else 0
         self._last = seq
         if not 0 <= at - self._begin < len(self.block):
             if self._close < CLOSE < count:
-                return self._columns.row(at)
+                return columns.row(at)
             self._begin = at // BLOCK * BLOCK
-            self.block = self._columns.rows(self._begin, min(self._begin + BLOCK, count))
+            self.block = columns.rows(self._begin, min(self._begin + BLOCK, count))
         return self.block[at - self._begin]
 
 
@@ -140,14 +151,16 @@ class ReadBack:
     def _from_file(self, seq: int) -> Row | None:
         index = next((file.places for file in reversed(self.files) if file.first <= seq), None)
         held = self._frame(index or self.snapshot, seq)
+        if held is None:
+            return None
         try:
-            row = held.row(seq) if held is not None else None
+            row = held.row(seq)
         except JournalError as error:
             self._report(f"row {seq} is lost: {error}")
             return None
-        if held is not None and (rows := held.block):
-            if rows[-1].seq - rows[0].seq == len(rows) - 1:  # no gaps, as snapshots have
-                self._near = rows
+        rows = held.block
+        if rows and rows[-1].seq - rows[0].seq == len(rows) - 1:  # no gaps, as snapshots have
+            self._near = rows
         return row
 
     def _frame(self, index: Index | None, seq: int) -> Held | None:
