@@ -425,15 +425,16 @@ async def record(folder: Path) -> None:
     from hubbub.core.rights import Rights
     from hubbub.core.route import Route
     from hubbub.core.session import Silent
-    from hubbub.protocols.mqtt.session import ENCODINGS
+    from hubbub.protocols.mqtt.dialect import PLAIN
 
     sender, route = Silent("mqtt", "c", Rights()), Route("a/b", 0)
+    encoding = PLAIN.encodings(0, False, ())[0]
     image = b"".join(codec.publish(b"a/b", bytes(64), 0) for _ in range(20))
     gc.freeze()  # as the server does
     with journal(folder) as made:
         started = time.process_time()
         for _ in range(20_000):
-            made.append_run(Run(sender, route, 0, 20, ENCODINGS[0], image), 0)
+            made.append_run(Run(sender, route, 0, 20, encoding, image), 0)
             if made.due(0.0) and not made.flying:
                 made.commit()
                 made.take_in()  # type: ignore[attr-defined]

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Final, NamedTuple
 
 from benchmarks.brokers import Broker, Missing, free_port, hubbub, mosquitto
@@ -37,6 +38,8 @@ IDLE_SECONDS: Final = 10.0
 SETTLE_SECONDS: Final = 2.0
 LEAVE_SECONDS: Final = 60.0
 TOGETHER: Final = 100  # connect at the same moment
+PATIENCE: Final = 60.0  # seconds
+PING_SECONDS: Final = 0.001  # from one answer to the next question
 WARM: Final = 200  # connections before it is measured, so that what is made once is there
 
 Start = Callable[[str, Path, Path | None], AbstractContextManager[Broker]]
@@ -83,6 +86,30 @@ def all_dialed(
     for at in range(0, count, TOGETHER):
         found += dialed(broker, names[at : at + TOGETHER], tls, wills)
     return found
+
+
+def entered(broker: Broker, client: bytes, clean: bool = True) -> socket.socket:
+    """A client that was let in and may be silent for as long as it likes."""
+    sock = socket.create_connection(("127.0.0.1", broker.port), PATIENCE)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(codec.connect(client, clean, 0))
+    received(sock, 4)
+    return sock
+
+
+def waits(broker: Broker, work: Callable[[], None]) -> list[float]:
+    """Seconds that another client waited for each answer while that was done, ascending."""
+    found: list[float] = []
+    worker = Thread(target=work)
+    with entered(broker, b"other") as other:
+        worker.start()
+        while worker.is_alive():
+            asked = time.monotonic()
+            other.sendall(codec.PINGREQ_PACKET)
+            received(other, 2)
+            found.append(time.monotonic() - asked)
+            time.sleep(PING_SECONDS)
+    return sorted(found)
 
 
 def received(sock: socket.socket, size: int) -> None:

@@ -24,12 +24,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Final, NamedTuple
 
 from benchmarks.brokers import ROOT, Broker, hubbub, mosquitto, run_in_folder, source
 from benchmarks.journal import journal
-from benchmarks.many import received
+from benchmarks.many import entered, received, waits
 from benchmarks.mqtt import COMPILED
 from hubbub import schema
 from hubbub.core.state import lasting_properties
@@ -44,7 +43,6 @@ GROUP: Final = 1_000  # rows
 SESSION_SECONDS: Final = 86_400
 ENDS: Final = 4_000_000_000_000_000  # UTC microseconds, when those sessions do
 ANSWER_SECONDS: Final = 60.0
-PING_SECONDS: Final = 0.001
 
 
 class Start(NamedTuple):
@@ -98,31 +96,21 @@ def answers(hub: Broker) -> None:
         received(sock, 5 + 3 + 2 + len(name) + PAYLOAD)
 
 
-def entered(broker: Broker, client: bytes) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", broker.port), ANSWER_SECONDS)
-    sock.sendall(codec.connect(client, True, 60))
-    received(sock, 4)
-    return sock
-
-
 def many(broker: Broker) -> tuple[float, float, float]:
     """One in a hundred of what is retained: seconds, CPU seconds, the longest wait of another."""
     size = sum(
         len(codec.publish(b"site/7/machine/%d" % (number * 7919 % RETAINED), bytes(PAYLOAD), 0))
         for number in range(7, RETAINED, 100)
     )
-    with entered(broker, b"asks") as asks, entered(broker, b"other") as other:
-        began, cpu, waited = time.monotonic(), broker.cpu(), 0.0
-        asks.sendall(codec.subscribe(1, [(b"site/7/machine/+", 0)]))
-        taker = Thread(target=received, args=(asks, 5 + size))
-        taker.start()
-        while taker.is_alive():
-            said = time.monotonic()
-            other.sendall(codec.PINGREQ_PACKET)
-            received(other, 2)
-            waited = max(waited, time.monotonic() - said)
-            time.sleep(PING_SECONDS)
-        return time.monotonic() - began, broker.cpu() - cpu, waited
+    with entered(broker, b"asks") as asks:
+
+        def ask() -> None:
+            asks.sendall(codec.subscribe(1, [(b"site/7/machine/+", 0)]))
+            received(asks, 5 + size)
+
+        began, cpu = time.monotonic(), broker.cpu()
+        waited = waits(broker, ask)
+        return time.monotonic() - began, broker.cpu() - cpu, waited[-1]
 
 
 def measured(broker: Broker, began: float) -> Start:
