@@ -138,14 +138,15 @@ class Pair:
     """A sender and receivers of `a/#`, who acknowledge what they get."""
 
     def __init__(
-        self, hub: Hub, qos: int, receivers: int = 1, v5: bool = False, aliases: int = 0
-    ) -> None:
+        self, hub: Hub, qos: int, receivers: int = 1, v5: bool = False, aliases: int = 0,
+        sends_v5: bool | None = None,
+    ) -> None:  # fmt: skip
         self.hub = hub
-        self.v5 = v5
         self.protocol = Mqtt(hub.broker)
         said = codec.Properties() if v5 else None
+        own = codec.Properties() if (v5 if sends_v5 is None else sends_v5) else None
         self.sender, self.answered = hub.dial(self.protocol)
-        self.sender.feed(codec.connect(b"s", True, 0, properties=said))
+        self.sender.feed(codec.connect(b"s", True, 0, properties=own))
         self.receivers = [hub.dial(self.protocol) for _ in range(receivers)]
         for number, (connection, _) in enumerate(self.receivers):
             if said is not None and aliases:
@@ -220,18 +221,29 @@ def _mqtt(
     return one
 
 
-def _unlike(qos: int, v5: bool = False, aliases: int = 0, recorded: bool = False) -> Round:
-    """A window of messages that differ: 8 to 300 bytes, 50 topics; `qos` 3 mixes all."""
-    pair = Pair(Hub(recorded=recorded), min(qos, 2), v5=v5, aliases=aliases)
+def _unlike(
+    qos: int, v5: bool = False, aliases: int = 0, recorded: bool = False,
+    to_v5: bool | None = None, by_alias: bool = False,
+) -> Round:  # fmt: skip
+    """A window of messages that differ: 8 to 300 bytes, 50 topics; `qos` 3 mixes all. `to_v5`: who
+    receives them speaks another version. `by_alias`: the sender says topics once.
+    """
+    reads_v5 = v5 if to_v5 is None else to_v5
+    pair = Pair(Hub(recorded=recorded), min(qos, 2), 1, reads_v5, aliases, v5)
     seed = random.Random(1)
     rounds = []
+    if by_alias:
+        for n in range(50):
+            pair.send(codec.publish(b"a/%d/temperature" % n, b"", 0, properties=_called(n)))
     for _ in range(8):
         packets = []
         for n in range(EACH):
             level = seed.randrange(3) if qos == 3 else qos
             payload = seed.randbytes(seed.randrange(8, 300))
             said = _said(seed) if v5 else b""
-            topic = b"a/%d/temperature" % seed.randrange(50)
+            number = seed.randrange(50)
+            topic = b"" if by_alias else b"a/%d/temperature" % number
+            said = _called(number) if by_alias else said
             packets.append(codec.publish(topic, payload, level, packet_id=n + 1, properties=said))
         rounds.append(b"".join(packets))
     at = 0
@@ -242,6 +254,11 @@ def _unlike(qos: int, v5: bool = False, aliases: int = 0, recorded: bool = False
         assert pair.send(rounds[at]) == EACH
 
     return one
+
+
+def _called(number: int) -> bytes:
+    """A topic by its alias."""
+    return codec.Properties({spec.TOPIC_ALIAS: number + 1}).encode()
 
 
 def _said(seed: random.Random) -> bytes:
@@ -423,6 +440,9 @@ FLOWS: Final[dict[str, Callable[[], Round]]] = {
     "mqtt mixed qos, unlike": lambda: _unlike(3),
     "mqtt 5 qos 1, properties": lambda: _unlike(1, v5=True),
     "mqtt 5 qos 1, aliases": lambda: _unlike(1, v5=True, aliases=100),
+    "mqtt 5 qos 1, by alias": lambda: _unlike(1, v5=True, by_alias=True),
+    "mqtt 5 qos 1, to 3.1.1": lambda: _unlike(1, v5=True, to_v5=False),
+    "mqtt 3.1.1 qos 1, to 5": lambda: _unlike(1, to_v5=True),
     "mqtt connect, subscribe, leave": _arrivals,
     "mqtt connect, recorded": lambda: _arrivals(recorded=True),
     "smq, one by one": _smq,

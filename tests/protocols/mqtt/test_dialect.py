@@ -11,7 +11,7 @@ from hubbub.core.route import Route
 from hubbub.core.session import Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
-from hubbub.protocols.mqtt.dialect import Dialect5
+from hubbub.protocols.mqtt.dialect import Dialect, Dialect5
 from tests.core.recording import Recording, StillClock
 
 texts = st.text("abc/é", max_size=200).map(str.encode)
@@ -41,25 +41,36 @@ said = st.builds(
     ids=st.lists(st.integers(1, 10_000), max_size=2, unique=True).map(tuple),
     alias=st.integers(0, 300),
     named=st.booleans(),
+    spoken=st.tuples(st.booleans(), st.booleans()),
+    mounts=st.tuples(st.sampled_from(["", "a/"]), st.sampled_from(["", "a/"])),
 )
 def test_put_around_what_came_it_says_what_it_says_made_anew(
     properties: codec.Properties, payload: bytes, sent: int, wanted: int, retain: bool,
-    ids: tuple[int, ...], alias: int, named: bool,
+    ids: tuple[int, ...], alias: int, named: bool, spoken: tuple[bool, bool],
+    mounts: tuple[str, str],
 ) -> None:  # fmt: skip
     clock = StillClock()
     broker = Broker(clock, Recording(clock), "all")
     sender, route = Silent("mqtt", "x", broker.open), Route("a/b", 0)
-    dialect = Dialect5(clock)
-    packet = codec.publish(b"a/b", payload, sent, packet_id=7, properties=properties.encode())
-    came = Run(sender, route, sent, 1, dialect.encoding(sent), packet, retain)
+    theirs, ours = [
+        Dialect5(clock, mount) if v5 else Dialect(mount)
+        for v5, mount in zip(spoken, mounts, strict=True)
+    ]
+    if spoken == (True, True) and mounts[0] == mounts[1]:
+        ours = theirs
+    packet = codec.publish(
+        theirs.shown("a/b"), payload, sent, packet_id=7,
+        properties=properties.encode() if theirs.v5 else b"",
+    )  # fmt: skip
+    came = Run(sender, route, sent, 1, theirs.encoding(sent), packet, retain)
     spelled = Run(sender, route, sent, 1, SPELLED, b"", retain)
     spelled.replace(came.messages())
     as_published = retain or alias % 2 == 0
-    shown: Encoding = dialect.encoding(wanted, as_published, ids, alias, named)
-    assert _parsed(came.seen_as(shown)) == _parsed(spelled.seen_as(shown))
+    shown: Encoding = ours.encoding(wanted, as_published, ids, alias, named)
+    assert _parsed(came.seen_as(shown), ours.v5) == _parsed(spelled.seen_as(shown), ours.v5)
 
 
-def _parsed(packet: bytes) -> codec.Publish:
+def _parsed(packet: bytes, v5: bool) -> codec.Publish:
     """Packet ids are placeholders: the receiving session puts its own there."""
     body, end = codec.extent(packet, 0)
     assert end == len(packet)
@@ -67,4 +78,4 @@ def _parsed(packet: bytes) -> codec.Publish:
     patched = bytearray(packet[body:])
     if packet[0] & 6:
         patched[topic : topic + 2] = b"\0\1"
-    return codec.parse_publish(packet[0], bytes(patched), True)
+    return codec.parse_publish(packet[0], bytes(patched), v5)

@@ -35,10 +35,30 @@ MESSAGES = st.sampled_from(SAID).flatmap(
 )  # fmt: skip
 
 
+ALIASED = [
+    told({spec.TOPIC_ALIAS: 1}), told({spec.TOPIC_ALIAS: 2}), told({spec.TOPIC_ALIAS: 1}, KIND),
+    told({spec.TOPIC_ALIAS: 1, spec.MESSAGE_EXPIRY: 9}), told({spec.TOPIC_ALIAS: 2}, trace="1"),
+    told({spec.TOPIC_ALIAS: 1}, {spec.RESPONSE_TOPIC: b"back"}),
+    told({spec.TOPIC_ALIAS: 1, spec.PAYLOAD_FORMAT: 1}),
+]  # fmt: skip
+BY_ALIAS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "", "", "a", "a/b"]), st.sampled_from([b"", b"1", b"\xff" * 9]),
+        st.sampled_from([0, 0, 1, 1, 2]), st.sampled_from([False, False, False, True]),
+        st.sampled_from([*ALIASED, *ALIASED[:3], *ALIASED[:1]]),
+    ),
+    min_size=4, max_size=12,
+)  # fmt: skip
+
+
 class Forgetful(set[bytes]):
     """Knows nothing, whatever it is told."""
 
     def add(self, element: bytes) -> None: ...
+
+
+class Oblivious(dict[bytes, tuple[int, bytes]]):
+    def __setitem__(self, key: bytes, value: tuple[int, bytes]) -> None: ...
 
 
 def heard(messages: list[Said], forgets: bool) -> list[object]:
@@ -46,6 +66,7 @@ def heard(messages: list[Said], forgets: bool) -> list[object]:
     stage = Stage()
     if forgets:
         stage.mqtt.plain_properties = Forgetful()
+        stage.mqtt.aliased_properties = Oblivious()
     modern, old, writer = Modern(stage, "modern"), stage.device("old"), Modern(stage, "writer")
     modern.subscribe("a/#", 2, identifier=7)
     old.subscribe("a/#", 1)
@@ -58,6 +79,39 @@ def heard(messages: list[Said], forgets: bool) -> list[object]:
 @settings(max_examples=300)
 def test_nobody_can_tell(messages: list[Said]) -> None:
     assert heard(messages, False) == heard(messages, True)
+
+
+@given(BY_ALIAS)
+@settings(max_examples=300)
+def test_nor_with_an_alias_for_the_topic(messages: list[Said]) -> None:
+    named = [("a", b"x", 0, False, ALIASED[0]), ("a/b", b"x", 0, False, ALIASED[1])]
+    assert heard(named + messages, False) == heard(named + messages, True)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_an_alias_stands_for_is_looked_up_each_time(qos: int) -> None:
+    """Another connection has another topic by that alias, and this one may say another."""
+    stage = Stage()
+    reader, one, two = Modern(stage, "r"), Modern(stage, "one"), Modern(stage, "two")
+    reader.subscribe("#", 0)
+    reader.hear()
+    said = told({spec.TOPIC_ALIAS: 1}, KIND)
+    for writer, topics in ((one, ["a", "", "", "b", "", ""]), (two, ["c", "", ""])):
+        for number, topic in enumerate(topics, 1):
+            writer.publish(topic, b"", qos, False, number if qos else 0, properties=said)
+    kind = "= content-type=text/plain"
+    assert reader.hear() == [name + kind for name in "aaabbbccc"]
+    assert stage.mqtt.aliased_properties == {said.encode(): (1, told(texts=KIND).encode())}
+
+
+def test_an_alias_that_this_client_never_said_stands_for_nothing() -> None:
+    stage = Stage()
+    one, two, said = Modern(stage, "one"), Modern(stage, "two"), told({spec.TOPIC_ALIAS: 1})
+    for topic in ("a", "", ""):
+        one.publish(topic, properties=said)
+    two.hear()
+    two.publish("", properties=said)
+    assert two.hear() == [f"DISCONNECT {spec.PROTOCOL:#04x}"]
 
 
 @pytest.mark.parametrize("qos", [0, 1])

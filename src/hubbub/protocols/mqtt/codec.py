@@ -142,6 +142,14 @@ def topic_of(data: bytes, body: int) -> bytes:
     return data[body + 2 : body + 2 + int.from_bytes(data[body : body + 2], "big")]
 
 
+def topic_at(publish: bytes) -> tuple[int, int]:
+    """Where the topic of a whole PUBLISH begins, with its length, and where it ends."""
+    at = 2
+    while publish[at - 1] > 127:
+        at += 1
+    return at, at + 2 + (publish[at] << 8 | publish[at + 1])
+
+
 def publish_header(data: bytes, body: int, v5: bool) -> int:
     """Where the payload of the PUBLISH that begins `data` does; 0 while that is not there yet."""
     at = body + 2 + int.from_bytes(data[body : body + 2], "big") + 2 * (data[0] & 6 != 0)
@@ -177,6 +185,16 @@ def publish(
     start = bytes((head, size)) if size < 128 else bytes((head,)) + variable(size)
     length = len(topic).to_bytes(2, "big")
     return b"".join((start, length, topic, identifier, properties, payload))
+
+
+def put_together(flags: int, topic: bytes, begin: bytes, payload: bytes) -> bytes:
+    """A PUBLISH of these flags; its topic lies behind its length, as in a packet, and what lies
+    between topic and payload begins what follows: packet id and properties.
+    """
+    size = len(topic) + len(begin) + len(payload)
+    head = PUBLISH << 4 | flags
+    start = bytes((head, size)) if size < 128 else bytes((head,)) + variable(size)
+    return b"".join((start, topic, begin, payload))
 
 
 def publish_body(packet: Publish) -> bytes:

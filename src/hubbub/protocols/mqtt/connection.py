@@ -367,7 +367,13 @@ class MqttConnection(Arriving):
             if mark == body + 2 or session.requests or said and (
                 qos == 2 or begin > end or buf[start:begin] not in self.protocol.plain_properties
             ):  # fmt: skip
-                self._publish(buf[pos], buf[body:end])
+                packet = b""
+                if mark == body + 2:  # no topic: an alias stands for it
+                    packet = self._publisher().spelled_out(buf, pos, body, start, begin, end)
+                if packet:
+                    self._publishes(session, packet, 0, codec.topic_at(packet)[0], len(packet))
+                else:
+                    self._publish(buf[pos], buf[body:end])
                 return end
         topic = buf[body + 2 : mark]
         route = self._routes.get(topic)
@@ -432,8 +438,10 @@ class MqttConnection(Arriving):
         packet = codec.parse_publish(head, body, self._v5)
         check_offered(self.protocol, "a PUBLISH", packet.qos, packet.retain)
         properties, said, incoming = packet.properties, 0, self._publisher()
+        alias = 0  # that stands for the topic
         if properties is not None:
             said = properties.count()
+            alias = 0 if packet.topic else properties.numbers.get(spec.TOPIC_ALIAS, 0)
             packet = incoming.named(packet, properties)
             self.lasting = incoming.kept
         route = route or self._route_to(packet.topic)
@@ -454,10 +462,10 @@ class MqttConnection(Arriving):
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
         if code < spec.UNSPECIFIED:
-            as_it_came = properties is None or properties.count() == said
-            if properties is not None and as_it_came:
-                incoming.learn(body, packet, properties)
-            body = body if as_it_came else codec.publish_body(packet)
+            taken_out = said - properties.count() if properties is not None else 0
+            if properties is not None and taken_out == (alias > 0):
+                incoming.learn(body, packet, properties, alias)
+            body = codec.publish_body(packet) if taken_out else body
             level, upto = self._take(session, packet, route, body)
         else:
             self.broker.metrics.drop(spec.REASONS[code].name)

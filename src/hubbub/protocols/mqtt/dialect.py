@@ -38,21 +38,47 @@ Ids = tuple[int, ...]
 Encodings = tuple[Encoding, Encoding, Encoding]
 
 
-class PublishEncoding(Encoding):
-    """PUBLISH packets of 3.1 and 3.1.1, of one QoS; the packet ids in an image are placeholders."""
+class Packets(Encoding):
+    """PUBLISH packets of one QoS; the packet ids in an image are placeholders."""
 
     def __init__(self, dialect: Dialect, qos: int) -> None:
         self.dialect = dialect
         self.qos = qos
 
+    def parts(self, run: Run) -> tuple[bytes, bytes, bytes]:
+        """Of a run of one: its topic behind the length of that, its properties without theirs, and
+        its payload. Nothing of them is looked at.
+        """
+        raise NotImplementedError
+
+    def parts_for(self, dialect: Dialect, run: Run) -> tuple[bytes, bytes, bytes] | None:
+        """The same, if clients of that dialect know the topic by the same name."""
+        if run.count > 1 or dialect.mount != self.dialect.mount:
+            return None
+        return self.parts(run)
+
+
+class PublishEncoding(Packets):
+    """Those of 3.1 and 3.1.1."""
+
     def encode(self, run: Run) -> bytes:
+        came = run.encoding
+        parts = came.parts_for(self.dialect, run) if isinstance(came, Packets) else None
+        if parts is not None:
+            topic, _, payload = parts
+            return codec.put_together(self.qos << 1, topic, b"\0\0" if self.qos else b"", payload)
         topic = self.dialect.shown(run.route.name)
-        payloads = run.encoding.payloads(run)
+        payloads = came.payloads(run)
         if payloads is not None:
             return _alike(codec.publish(topic, payloads[0], self.qos), payloads)
         return b"".join(
             [codec.publish(topic, message.payload, self.qos) for message in run.messages()]
         )
+
+    def parts(self, run: Run) -> tuple[bytes, bytes, bytes]:
+        image = run.image
+        at, end = codec.topic_at(image)
+        return image[at:end], b"", image[end + 2 :] if self.qos else image[end:]
 
     def decode(self, run: Run) -> list[Message]:
         return _messages(run, self.payloads(run))
@@ -64,7 +90,7 @@ class PublishEncoding(Encoding):
         return _cut(run, run.step - run.size if run.size >= 0 else _behind_id(run, self.qos))
 
 
-class PublishEncoding5(Encoding):
+class PublishEncoding5(Packets):
     """The same of 5.0. `ids` are the subscription identifiers that every packet carries.
 
     `alias` stands for the topic (0 = none); `named`: the packet says the topic too.
@@ -73,12 +99,12 @@ class PublishEncoding5(Encoding):
     def __init__(
         self, dialect: Dialect5, qos: int, as_published: bool, ids: Ids, alias: int, named: bool
     ) -> None:
-        self.dialect = dialect
-        self.qos = qos
+        super().__init__(dialect, qos)
         self.as_published = as_published
         self.ids = ids
         self.alias = alias
         self.named = named
+        self._more = _more(ids, alias)
 
     def aliased(self, alias: int, named: bool) -> Encoding:
         """The same with a topic alias."""
@@ -90,8 +116,9 @@ class PublishEncoding5(Encoding):
             plain = self.dialect.encoding(self.qos, False, self.ids, self.alias, self.named)
             return run.seen_as(plain)
         came = run.encoding
-        if run.count == 1 and isinstance(came, PublishEncoding5) and came.dialect is self.dialect:
-            return self._said_again(run.image, came.qos, retain)
+        parts = came.parts_for(self.dialect, run) if isinstance(came, Packets) else None
+        if parts is not None:
+            return self._around(parts, retain)
         payloads = came.payloads(run) if run.count > 1 else None
         if payloads is not None:
             first = _messages(run, payloads[:1])[0]
@@ -108,20 +135,23 @@ class PublishEncoding5(Encoding):
             ]
         )
 
-    def _said_again(self, image: bytes, qos: int, retain: bool) -> bytes:
-        """A packet as its publisher said it with that QoS: what differs is put around its own
-        properties and payload, which nobody takes apart.
+    def _around(self, parts: tuple[bytes, bytes, bytes], retain: bool) -> bytes:
+        """A packet as its publisher said it: what differs is put around its own properties and
+        payload, which nobody takes apart.
         """
-        body, _ = codec.extent(image, 0)
-        mark = body + 2 + int.from_bytes(image[body : body + 2], "big")
-        size, begin = codec.properties_size(image, mark + 2 if qos else mark)
-        more = _more(self.ids, self.alias)
-        rest = (
-            image[body:mark] if self.named else b"\0\0", b"\0\0" if self.qos else b"",
-            codec.length(size + len(more)), more, image[begin:],
-        )  # fmt: skip
-        head = codec.PUBLISH << 4 | self.qos << 1 | retain
-        return b"".join((bytes((head,)), codec.length(sum(map(len, rest))), *rest))
+        topic, said, payload = parts
+        more = self._more
+        begin = codec.length(len(more) + len(said)) + more + said
+        if self.qos:
+            begin = b"\0\0" + begin
+        topic = topic if self.named else b"\0\0"
+        return codec.put_together(self.qos << 1 | retain, topic, begin, payload)
+
+    def parts(self, run: Run) -> tuple[bytes, bytes, bytes]:
+        image = run.image
+        at, end = codec.topic_at(image)
+        size, begin = codec.properties_size(image, end + 2 if self.qos else end)
+        return image[at:end], image[begin : begin + size], image[begin + size :]
 
     def payloads(self, run: Run) -> list[bytes] | None:
         """Only packets without properties come in runs of several."""
@@ -160,9 +190,7 @@ def _alike(packet: bytes, payloads: list[bytes]) -> bytes:
 
 def _behind_id(run: Run, qos: int) -> int:
     """Where the topic and the packet id of each message in an image end."""
-    body, _ = codec.extent(run.image, 0)
-    topic = int.from_bytes(run.image[body : body + 2], "big")
-    return body + 2 + topic + (2 if qos else 0)
+    return codec.topic_at(run.image)[1] + (2 if qos else 0)
 
 
 def _cut(run: Run, start: int) -> list[bytes]:

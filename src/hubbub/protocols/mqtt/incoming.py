@@ -6,16 +6,20 @@ Called by the connection. No I/O.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from hubbub.core.limits import PLAIN_PROPERTIES
 from hubbub.core.route import Route
 from hubbub.core.topics import QUEUE, is_name
+from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError, Properties, Publish
 from hubbub.protocols.mqtt.session import MqttSession
 from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.schema import name_from_wire
 from hubbub.wire.text import is_plain
+
+_UNKNOWN: Final = (0, b"")  # properties that were not read yet
 
 
 class Incoming:
@@ -74,17 +78,38 @@ class Incoming:
             raise PacketError("a PUBLISH without a topic", spec.PROTOCOL)
         return packet
 
-    def learn(self, body: bytes, packet: Publish, properties: Properties) -> None:
-        """Remember what it says, if the next message that says the same need not be looked at."""
-        start = 2 + len(packet.topic) + (2 if packet.qos else 0)
+    def spelled_out(
+        self, buf: bytes, pos: int, body: int, start: int, begin: int, end: int
+    ) -> bytes:  # fmt: skip
+        """The PUBLISH at `pos`, with the topic that its alias stands for: b"" if properties like
+        these, from `start` to `begin`, were not read yet.
+        """
+        alias, rest = self._mqtt.aliased_properties.get(buf[start:begin], _UNKNOWN)
+        topic = self._aliases.get(alias) if self._aliases else None
+        if topic is None:
+            return b""
+        said = buf[body + 2 : start] + rest
+        return codec.put_together(buf[pos] & 15, codec.string(topic), said, buf[begin:end])
+
+    def learn(self, body: bytes, packet: Publish, properties: Properties, alias: int) -> None:
+        """Remember what it says, if the next message that says the same need not be looked at.
+
+        `alias`: what stands for its topic, and is not in its properties any more; 0 = nothing.
+        """
+        start = 2 + (0 if alias else len(packet.topic)) + (2 if packet.qos else 0)
         said = body[start]
         if not 0 < said < 128 or spec.PAYLOAD_FORMAT in properties.numbers:
             return
         if spec.RESPONSE_TOPIC in properties.texts or spec.CORRELATION in properties.texts:
             return
-        if len(self.plain) >= PLAIN_PROPERTIES:
+        known = self._mqtt.aliased_properties
+        if len(self.plain) + len(known) >= PLAIN_PROPERTIES:
             self.plain.clear()
-        self.plain.add(body[start : start + 1 + said])
+            known.clear()
+        if alias:
+            known[body[start : start + 1 + said]] = alias, properties.encode()
+        else:
+            self.plain.add(body[start : start + 1 + said])
 
     def verdict(self, packet: Publish, properties: Properties, route: Route) -> int:
         """The reason code of the answer; from 0x80 on the message is not taken."""

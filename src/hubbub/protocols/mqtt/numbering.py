@@ -71,12 +71,12 @@ def numbered(run: Run, encoding: Encoding, number: int) -> bytes:
     """The image of a run for one receiver, with packet ids from the delivery `number` on."""
     image = run.seen_as(encoding)
     first = packet_id(number)
-    if encoding is not run.encoding or not run.offset:
-        return _numbered_slowly(image, number)
-    offset, step, count = run.offset, run.step, run.count
+    offset = run.offset if encoding is run.encoding else 0
+    step, count = run.step, run.count
     if count == 1:
+        offset = offset or codec.topic_at(image)[1]
         return b"".join((image[:offset], codec.IDS[2 * first : 2 * first + 2], image[offset + 2 :]))
-    if first + count > PACKET_IDS + 1:
+    if not offset or first + count > PACKET_IDS + 1:
         return _numbered_slowly(image, number)
     patched = bytearray(image)
     patched[offset::step] = codec.IDS[2 * first : 2 * (first + count) : 2]
@@ -88,6 +88,6 @@ def _numbered_slowly(image: bytes, number: int) -> bytes:
     """Packets of any length, or ids that wrap around."""
     patched = bytearray(image)
     for index, (_, body, _end) in enumerate(codec.packets(image)):
-        at = body + 2 + int.from_bytes(image[body : body + 2], "big")
+        at = body + 2 + (image[body] << 8 | image[body + 1])
         patched[at : at + 2] = packet_id(number + index).to_bytes(2, "big")
     return bytes(patched)

@@ -42,6 +42,8 @@ class Sessions(Protocol):
         self.sessions: dict[str, MqttSession] = {}
         self.exchanging: set[Serial] = set()
         self.plain_properties: set[bytes] = set()
+        # With an alias in the place of a topic: which one, and what else they say.
+        self.aliased_properties: dict[bytes, tuple[int, bytes]] = {}
         self._due: list[tuple[int, str]] = []
         self._take(Settings())
 
