@@ -310,6 +310,10 @@ class Run:
             self._number()
         return self._messages
 
+    def spelled_out(self) -> list[Message]:
+        """Those that somebody has asked for: only these can have been given a `reply_id`."""
+        return self._messages or []
+
     def payload_size(self) -> int:
         """The bytes of the payload of each message; all of one run are equally long."""
         if self.size < 0:

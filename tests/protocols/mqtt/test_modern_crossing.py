@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import cast
 
+import pytest
+
 from hubbub.protocols.mqtt import Mqtt, codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.smq import codec as smq
@@ -67,6 +69,17 @@ def test_an_smq_client_is_answered_through_the_response_topic() -> None:
     assert body[0] == smq.PUBLISH
     assert int.from_bytes(body[9:13], "big") == subtopic
     assert smq.rest_of(body[0], body[1:]) == b"yes"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("options", [0, codec.AS_PUBLISHED])
+def test_so_is_one_that_says_several_in_one_piece(count: int, options: int) -> None:
+    hub = Everything()
+    ann, device = hub.modern("ann", "door", options), hub.device(b"device-1")
+    number = device.create(b"door")
+    frame = smq.framed(smq.message(smq.PUBLISH, number, device.etid, 0, rest=b"open?"))
+    device.far.say(frame * count)
+    assert ann.hear() == [f"door=open? response-topic=$client/{device.etid}"] * count
 
 
 def test_a_call_to_message_switch() -> None:

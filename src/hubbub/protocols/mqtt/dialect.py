@@ -119,7 +119,7 @@ class PublishEncoding5(Packets):
         parts = came.parts_for(self.dialect, run) if isinstance(came, Packets) else None
         if parts is not None:
             return self._around(parts, retain)
-        payloads = came.payloads(run) if run.count > 1 else None
+        payloads = came.payloads(run)
         if payloads is not None:
             first = _messages(run, payloads[:1])[0]
             packet = self.dialect.publish(
@@ -184,6 +184,8 @@ def _more(ids: Ids, alias: int) -> bytes:
 
 def _alike(packet: bytes, payloads: list[bytes]) -> bytes:
     """Packets like the one of the first payload, for payloads that are all equally long."""
+    if len(payloads) == 1:
+        return packet
     head = packet[: len(packet) - len(payloads[0])]
     return head + head.join(payloads)
 
@@ -208,10 +210,14 @@ def _cut(run: Run, start: int) -> list[bytes]:
 def _messages(run: Run, payloads: list[bytes]) -> list[Message]:
     """The messages of a run of which sender, topic, QoS and retain say the rest."""
     sender, name, qos, retain = run.sender, run.route.name, run.qos, run.retain
-    return [
+    found = [
         Message(name, payload, qos, retain, sender.protocol, sender.client, sender.number)
         for payload in payloads
     ]
+    if sender.asks_by_number:
+        for message in found:
+            message.answers_sender = True
+    return found
 
 
 class Dialect:

@@ -72,8 +72,7 @@ class SmqEncoding(Encoding):
         if isinstance(source, SmqEncoding):
             bodies = source.bodies(run)
         elif (payloads := source.payloads(run)) is not None:
-            first = Message(run.route.name, b"", sender=run.sender.number)
-            head = self.body(first, run.sender)  # the same for all, which are payloads and no more
+            head = self._head(run)  # the same for all, which are payloads and no more
             bodies = [head + payload for payload in payloads]
         else:
             bodies = [self.body(message, run.sender) for message in run.messages()]
@@ -89,6 +88,12 @@ class SmqEncoding(Encoding):
             self._subtopic(message, maker),
             rest=message.payload,
         )
+
+    def _head(self, run: Run) -> bytes:
+        """What a message begins with that has nothing but a payload."""
+        sender = run.sender.number or self.broker.itself.number
+        number = self._number(run.route.name, run.sender)
+        return codec.message(codec.PUBLISH, number, sender, 0)
 
     def _number(self, topic: str, maker: Session) -> int:
         if topic.startswith(CLIENT):
@@ -136,6 +141,9 @@ class SmqEncoding(Encoding):
         """Without sub-topics there is nothing else in a message."""
         image, step = run.image, run.step
         subtid = self.head(step) + 9
+        if run.count == 1:  # as most are
+            plain = image[subtid : subtid + 4] == NO_SUBTOPIC
+            return [image[subtid + 4 :]] if plain else None
         for at in range(subtid, len(image), step):
             if image[at : at + 4] != NO_SUBTOPIC:
                 return None
@@ -234,7 +242,7 @@ class SmqSession(Session):
     def _encoded_anew(self, run: Run) -> None:
         """It is shown what it may answer, and not what is too large for it."""
         if not isinstance(run.encoding, SmqEncoding):
-            for message in run.messages():
+            for message in run.spelled_out():
                 if message.reply_id:
                     self.broker.replies.hand(message, self)
         most = self.encoding.payload_bytes
