@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Gate
@@ -10,6 +12,7 @@ from hubbub.core.limits import LONG_BYTES, TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.protocols.mqtt import Mqtt, codec
+from hubbub.schema import ACK
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.rights import ruled
@@ -81,6 +84,36 @@ def test_a_lasting_publisher_repeats_without_a_second_copy() -> None:
     assert bob.hear() == ["CONNACK 0 present", "PUBREC 7", "PUBCOMP 7"]
     bob.publish("a", qos=2, packet_id=7)
     assert ann.hear()[2:] == ["a=x", "a=x"]
+
+
+@given(
+    st.lists(st.sampled_from([1, 1, 1, 2]), min_size=1, max_size=12),
+    st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=8), max_size=6),
+    st.booleans(),
+)
+@example([1, 1, 1], [[1], [0, 1, 2]], False)
+def test_the_journal_hears_of_each_acknowledgement(
+    levels: list[int], answered: list[list[int]], in_order: bool
+) -> None:
+    """They come one by one and together, in order and not, and the rows say what is left."""
+    stage = Stage()
+    reader, writer = stage.device("reader", clean=False), stage.device("writer")
+    reader.subscribe("t", 2)
+    for number, qos in enumerate(levels, 1):
+        writer.publish("t", b"x" * number, qos, packet_id=number)
+    kinds = [codec.PUBACK if qos == 1 else codec.PUBREC for qos in levels]
+    reader.hear()
+    done: set[int] = set()
+    for piece in answered:
+        chosen = dict.fromkeys(n for n in (sorted(piece) if in_order else piece) if n < len(kinds))
+        reader.say(*(codec.acknowledgement(kinds[n], n + 1) for n in chosen))
+        live = stage.broker.state.sessions["mqtt", "reader"].backlog
+        again = folded(stage.log.rows).sessions["mqtt", "reader"].backlog
+        assert again.first == live.first
+        assert (list(again.entries), again.bytes) == (list(live.entries), live.bytes)
+        assert again.received == live.received
+        done |= {n for n in chosen if levels[n] == 1}
+        assert sum(row.number for row in stage.log.rows if row.kind == ACK) == len(done)
 
 
 def test_an_offline_backlog_is_bounded() -> None:

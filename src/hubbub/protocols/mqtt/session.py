@@ -33,7 +33,7 @@ from hubbub.core.session import (
     Subscription,
     row_about,
 )
-from hubbub.core.topics import CLIENT, QUEUE, SELF, SHARE, matches, shared_filter
+from hubbub.core.topics import CLIENT, QUEUE, SELF
 from hubbub.errors import UnreadableError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -42,7 +42,7 @@ from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
 from hubbub.protocols.mqtt.numbering import PACKET_IDS, numbered, packet_id, waiting
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
-from hubbub.protocols.mqtt.wishes import Wishes
+from hubbub.protocols.mqtt.wishes import Wishes, asked_by, those_for
 from hubbub.schema import ACK, RECEIVED, Row, counted
 
 NAME: Final = "mqtt"
@@ -61,6 +61,7 @@ ONE: Final = 1
 TWO: Final = 2
 RELEASED: Final = 3
 _WAITS_FOR: Final = {ONE: "PUBACK", TWO: "PUBREC", RELEASED: "PUBCOMP"}
+
 
 class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
@@ -95,7 +96,7 @@ class MqttSession(Session):
         self._asked = NOT_ASKED
         self._wishes: Wishes | None = None  # of 5.0
         self._offered = NOT_OFFERED
-        self._acknowledged: list[tuple[int, Row]] | None = None
+        self._acknowledged: list[tuple[int, int, Row]] | None = None
 
     def remember(self, state: SessionState) -> None:
         """What it knows: its own, or for a lasting session what the journal's fold holds."""
@@ -225,7 +226,7 @@ class MqttSession(Session):
         best = super().merge(matching)
         if not any(one.options for one in matching):
             return best
-        as_published, ids = _together(matching)
+        as_published, ids = asked_by(matching)
         encodings = self.dialect.encodings(best.qos, as_published, ids)
         return Subscription(self, best.filter, best.qos, encodings, options=best.options)
 
@@ -242,7 +243,7 @@ class MqttSession(Session):
     def fits(self, message: Message, subscription: Subscription) -> bool:
         if self.packet_limit == ANY_PACKET:
             return True
-        qos, ids = min(message.qos, subscription.qos), _together([subscription])[1]
+        qos, ids = min(message.qos, subscription.qos), asked_by([subscription])[1]
         frame = self.dialect.publish(message, qos, message.retain, 1, False, ids)
         return len(frame) + ALIAS_BYTES + REPLY_ID_BYTES <= self.packet_limit
 
@@ -362,7 +363,7 @@ class MqttSession(Session):
             if retained and self.dialect.v5:
                 if self._offered is NOT_OFFERED:
                     self._offered = {}
-                self._offered[self.backlog.next - 1] = _together([subscription])
+                self._offered[self.backlog.next - 1] = asked_by([subscription])
             self.pump()
         elif self.link is not None:
             if self.link.choked:
@@ -370,7 +371,7 @@ class MqttSession(Session):
                 return
             as_published, ids = NOTHING_ASKED
             if subscription.options:
-                as_published, ids = _together([subscription])
+                as_published, ids = asked_by([subscription])
             retain = retained or (as_published and message.retain)
             self._show_reply_id(message)
             frame = self.dialect.publish(message, 0, retain, ids=ids)
@@ -489,11 +490,11 @@ class MqttSession(Session):
         before = self._wishes
         if before is not None and before.changed_since(number, self.backlog.first):
             wishes = before.at(number, self.subscriptions)
-            return _together(_matching(wishes, message.topic, own))
+            return asked_by(those_for(wishes, message.topic, own))
         asked = self._asked.get(key := (message.topic, own))
         if asked is None:
             self._asked = self._asked or {}
-            asked = _together(_matching(list(self.subscriptions.values()), message.topic, own))
+            asked = asked_by(those_for(list(self.subscriptions.values()), message.topic, own))
             self.broker.shortcuts.keep(self._asked, key, asked, weight_of(key[0]))
         return asked
 
@@ -511,17 +512,20 @@ class MqttSession(Session):
         while count and data[at : at + 4 * count] != codec.PUBACKS[4 * first : 4 * (first + count)]:
             count >>= 1
         if count and self.plain() and not backlog.received:
-            self.over(count)
-            return at + 4 * count
+            if not self.lasting or 0 not in islice(backlog.entries, count):
+                self.over(count)
+                return at + 4 * count
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
         return at + 4
 
     def plain(self) -> bool:
-        """Whether nobody but the client has to hear that a delivery is over."""
-        return not (self.lasting or self.leases or self.shared or self._offered)
+        """Whether nobody but the journal has to hear that a delivery is over."""
+        return not (self.leases or self.shared or self._offered)
 
     def over(self, count: int) -> None:
-        """The oldest deliveries are over, of a session that is `plain`."""
+        """The oldest deliveries are over, of a session that is `plain`; there is each of them."""
+        if self.lasting:
+            self._acknowledge(self.backlog.first, count)
         self.backlog.shift(count)
         if self.backlog.sent < self.backlog.next or self.turned_away or self.feeds:
             self.resume()
@@ -615,18 +619,22 @@ class MqttSession(Session):
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
         if self.lasting and seq not in self.leases:
-            if self._acknowledged is None:
-                self._acknowledged = []
-            self._acknowledged.append((number, self.row_of_delivery(ACK, number)))
-            if not self._settling:
-                self._settling = True
-                self.broker.unsettled.append(self)
+            self._acknowledge(number, 1)
         self.backlog.remove(number)
         self._offered.pop(number, None)
         group = self.shared.pop(seq, "")
         if group and not self.lasting:
             self.broker.groups.loan(seq, group, False)
         self._taken_from_queue(seq)
+
+    def _acknowledge(self, number: int, count: int) -> None:
+        """The journal will hear that these are over, from that one on."""
+        if self._acknowledged is None:
+            self._acknowledged = []
+        self._acknowledged.append((number, count, self.row_of_delivery(ACK, number)))
+        if not self._settling:
+            self._settling = True
+            self.broker.unsettled.append(self)
 
     def _taken_from_queue(self, seq: int) -> None:
         """A client of 5.0 can answer a request, so only its answer is an acknowledgement."""
@@ -659,14 +667,14 @@ class MqttSession(Session):
         """One `ack` row for each run of consecutive deliveries."""
         self._settling = False
         acknowledged, self._acknowledged = self._acknowledged or [], None
-        first, begun = acknowledged[0]
-        count = 0
-        for number, row in acknowledged:
-            if number != first + count:
-                self.broker.log.append(counted(begun, count))
-                first, begun, count = number, row, 0
-            count += 1
-        self.broker.log.append(counted(begun, count))
+        first, _, begun = acknowledged[0]
+        so_many = 0
+        for number, count, row in acknowledged:
+            if number != first + so_many:
+                self.broker.log.append(counted(begun, so_many))
+                first, begun, so_many = number, row, 0
+            so_many += count
+        self.broker.log.append(counted(begun, so_many))
 
     def row_of_delivery(self, kind: bytes, number: int) -> Row:
         """A row about one delivery that is still in the backlog."""
@@ -682,19 +690,3 @@ class MqttSession(Session):
         for topic_filter in self.subscriptions if turned_away else ():
             if topic_filter.startswith(QUEUE):
                 self.broker.queues.begin(topic_filter[len(QUEUE) :])
-
-
-def _matching(wishes: list[Subscription], topic: str, own: bool) -> list[Subscription]:
-    return [one for one in wishes if not (own and one.no_local) and _covers(one, topic)]
-
-
-def _covers(subscription: Subscription, topic: str) -> bool:
-    name = subscription.filter
-    return matches(shared_filter(name) if name.startswith(SHARE) else name, topic)
-
-
-def _together(matching: list[Subscription]) -> tuple[bool, Ids]:
-    """What several subscriptions ask for one copy: the retain flag as it is, identifiers."""
-    asked = [unpack(one.options) for one in matching if one.options]
-    ids = tuple(sorted(one.identifier for one in asked if one.identifier))
-    return any(one.as_published for one in asked), ids

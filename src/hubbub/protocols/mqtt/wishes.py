@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from hubbub.core.limits import SUBSCRIPTIONS
 from hubbub.core.session import Subscription
+from hubbub.core.topics import SHARE, matches, shared_filter
+from hubbub.protocols.mqtt.dialect import Ids
+from hubbub.protocols.mqtt.options import unpack
 
 
 class Wishes:
@@ -62,3 +65,20 @@ class Wishes:
 
     def _drop(self) -> None:
         self._count -= len(self._eras.pop(0)[1])
+
+
+def those_for(wishes: list[Subscription], topic: str, own: bool) -> list[Subscription]:
+    """Those that a message matches; `own`: the client published it itself."""
+    return [one for one in wishes if not (own and one.no_local) and _covers(one, topic)]
+
+
+def _covers(subscription: Subscription, topic: str) -> bool:
+    name = subscription.filter
+    return matches(shared_filter(name) if name.startswith(SHARE) else name, topic)
+
+
+def asked_by(matching: list[Subscription]) -> tuple[bool, Ids]:
+    """What several subscriptions ask for one copy: the retain flag as it is, identifiers."""
+    asked = [unpack(one.options) for one in matching if one.options]
+    ids = tuple(sorted(one.identifier for one in asked if one.identifier))
+    return any(one.as_published for one in asked), ids
