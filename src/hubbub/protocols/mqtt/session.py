@@ -519,13 +519,15 @@ class MqttSession(Session):
         return at + 4
 
     def plain(self) -> bool:
-        """Whether nobody but the journal has to hear that a delivery is over."""
-        return not (self.leases or self.shared or self._offered)
+        """Whether nobody but the journal and a group has to hear that a delivery is over."""
+        return not (self.leases or self._offered)
 
     def over(self, count: int) -> None:
         """The oldest deliveries are over, of a session that is `plain`; there is each of them."""
         if self.lasting:
             self._acknowledge(self.backlog.first, count)
+        for entry in islice(self.backlog.entries, count) if self.shared else ():
+            self._given_back(entry >> 35)
         self.backlog.shift(count)
         if self.backlog.sent < self.backlog.next or self.turned_away or self.feeds:
             self.resume()
@@ -622,10 +624,14 @@ class MqttSession(Session):
             self._acknowledge(number, 1)
         self.backlog.remove(number)
         self._offered.pop(number, None)
+        self._given_back(seq)
+        self._taken_from_queue(seq)
+
+    def _given_back(self, seq: int) -> None:
+        """If it was a message of a group, that need not give it to another member any more."""
         group = self.shared.pop(seq, "")
         if group and not self.lasting:
             self.broker.groups.loan(seq, group, False)
-        self._taken_from_queue(seq)
 
     def _acknowledge(self, number: int, count: int) -> None:
         """The journal will hear that these are over, from that one on."""
