@@ -365,9 +365,9 @@ class MqttConnection(Arriving):
         if v5:
             said = buf[start]
             begin = start + 1 + said
-            if mark == body + 2 or session.requests or said and (
-                qos == 2 or begin > end or buf[start:begin] not in self.protocol.plain_properties
-            ):  # fmt: skip
+            plain = self.protocol.plain_properties
+            known = not said or (begin <= end and buf[start:begin] in plain)
+            if mark == body + 2 or session.requests or not known:
                 packet = b""
                 if mark == body + 2:  # no topic: an alias stands for it
                     packet = self._publisher().spelled_out(buf, pos, body, start, begin, end)
