@@ -248,6 +248,7 @@ class Registry:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._known: dict[str, Taken] = {}
+        self._again: dict[str, Taken] = {}  # of a partition that is sent again: what came of it
         self._clean()
 
     def of(self, name: str) -> Taken:
@@ -266,8 +267,26 @@ class Registry:
 
     def note(self, name: str, taken: Taken) -> None:
         """Write it down, in the frame of the rows made just before."""
+        self._again.pop(name, None)
         self._know(name, taken)
         self._keep(name, json.dumps(taken._asdict()).encode())
+
+    def differs(self, body: Body, known: Taken) -> bool:
+        """Whether messages that are sent again are others than before.
+
+        One CRC is known, of all that was taken. They come in several requests: what came so far
+        is remembered, and the last of them tells, before anything new is taken. Of a sender that
+        begins in their midst nothing can be said.
+        """
+        lines = body.raw[: known.rows - body.first]
+        came = Taken(body.batch) if not body.first else self._again.pop(body.name, Taken(-1))
+        if (came.batch, came.rows) != (body.batch, body.first):
+            return False
+        came = Taken(body.batch, body.first + len(lines), _crc(lines, came.crc))
+        if came.rows < known.rows:
+            self._again[body.name] = came
+            return False
+        return came.crc != known.crc
 
     def forget(self, place: str) -> int:
         """Let go of a query that is over; return how many of its partitions were known."""
@@ -275,6 +294,7 @@ class Registry:
         names = {one for one in found if one.startswith(place) and "/" not in one[len(place) :]}
         for name in names:
             known = self._known.pop(name, None)
+            self._again.pop(name, None)
             if known is not None:
                 self._broker.quotas.give(SINKS, known.whose)
             self._keep(name, b"")
@@ -446,16 +466,13 @@ class PublishApi:
         rows = known.rows if body.batch == known.batch else 0
         if body.first > rows:
             return refused(409, f"message {rows} of this partition is to be next, not {body.first}")
-        crc, end = known.crc, rows
-        if body.batch == known.batch and not body.first and len(body.raw) >= end:
-            found = _crc(body.raw[:end], 0)
-            if found != crc:
-                return refused(
-                    409,
-                    f"the first {end} messages are not those that were taken before: this batch "
-                    "was computed anew with other rows, or in another order. Give its rows an "
-                    "order (sortWithinPartitions), or begin a new query",
-                )
+        if body.first < rows and self._registry.differs(body, known):
+            return refused(
+                409,
+                f"the first {rows} messages are not those that were taken before: this batch "
+                "was computed anew with other rows, or in another order. Give its rows an "
+                "order (sortWithinPartitions), or begin a new query",
+            )
         return None
 
     def _publish(
