@@ -21,11 +21,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from hubbub.errors import SettingError
+from hubbub.errors import Refused, SettingError
 from hubbub.journal.table import Table
 from hubbub.spark import messages
-from hubbub.spark.sink import Target, Writer
-from tests.process import RunningHub
+from hubbub.spark.sink import Published, Target, Writer
+from tests.process import RunningHub, StartHub
 
 COLUMNS = "topic string, payload string"
 
@@ -114,6 +114,28 @@ def test_a_request_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(lines(8, 1)) == [10, 6]
     assert list(lines(3, 400)) == [3, 3]
     assert list(lines(1, 5000)) == [1, 1]
+    columns = "topic string, correlation binary, properties string"
+    long = {"topic": "a", "correlation": b"x" * 300, "properties": f'{{"x": "{"y" * 300}"}}'}
+    batch = pa.RecordBatch.from_pylist([long] * 5)
+    assert [*map(len, Target({}, schema(columns))._parts(iter([batch])))] == [2, 2, 1]
+
+
+@pytest.mark.interop
+def test_a_hub_that_takes_less_at_once_is_sent_less(start_hub: StartHub) -> None:
+    """Twice its largest message is the most it takes: with a small one no batch came through."""
+    hub = start_hub("--set", "limits.message_bytes=10_000")
+    target = Target({"url": hub.url("http")}, schema())
+    batch = pa.RecordBatch.from_pylist([{"topic": "a", "payload": f"{n:099}"} for n in range(1500)])
+    done, first = Published("q", 0, 0), 0
+    for lines in target._parts(batch.slice(at, 500) for at in (0, 500, 1000)):
+        target._post(target.hub(), "q/0/0", first, lines, done)
+        first += len(lines)
+    assert done == Published("q", 1500, 0)
+    assert [int(row["payload"]) for row in published(hub)] == [*range(1500)]
+    target = Target({"url": hub.url("http"), "reconnectSeconds": "1"}, schema())
+    for size in (30_000, 30_000_000):
+        with pytest.raises(Refused, match="says 413: a body of more than 20000 bytes"):
+            target._post(target.hub(), "r/0/0", 0, [{"topic": "a", "payload": "x" * size}], done)
 
 
 # With Spark

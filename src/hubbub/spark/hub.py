@@ -28,6 +28,10 @@ class AwayError(JournalError):
     """The hub did not answer in time."""
 
 
+class TooLargeError(Refused):
+    """A body is larger than the hub takes; in parts it may take it."""
+
+
 class Answer(NamedTuple):
     """What a hub said: headers by their lower-case names."""
 
@@ -122,7 +126,8 @@ class Hub:
             return SettingError(f"the hub at {self.name} says {status}: {text}")
         if status == 507:
             return _Full(text)
-        return Refused(f"the hub at {self.name} says {status}: {text}")
+        refused = TooLargeError if status == 413 else Refused
+        return refused(f"the hub at {self.name} says {status}: {text}")
 
 
 class _Away(HubbubError):

@@ -37,13 +37,13 @@ from pyspark.sql.types import (
 )
 
 from hubbub.errors import HubbubError, SettingError, without_user
-from hubbub.spark.hub import Hub
+from hubbub.spark.hub import Hub, TooLargeError
 from hubbub.spark.options import WRITE, access, checked, flag, number
 
 PATH: Final = "/api/v1/publish"
 URL: Final = "http://127.0.0.1:8080"  # the default of every command
 ROWS: Final = 2_000  # of one request
-BYTES: Final = 4 << 20  # of their payloads; one row may be of any size
+BYTES: Final = 4 << 20  # of what they carry; one row may be of any size
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -95,6 +95,7 @@ class Target:
             self.defaults["qos"] = number("qos", lower["qos"])
         if "retain" in lower and "retain" not in names:
             self.defaults["retain"] = flag("retain", lower["retain"])
+        self._most = BYTES
         self._check(schema)
 
     def _check(self, schema: StructType) -> None:
@@ -126,13 +127,29 @@ class Target:
         hub, first = self.hub(), 0
         done = Published(query, 0, 0)
         for lines in self._parts(batches):
-            headers = {"Hubbub-Batch": name, "Hubbub-First": str(first)}
-            body = _ENCODER.encode_lines(lines)
-            answer = msgspec.json.decode(hub.ask("POST", PATH, body, headers).body)
-            done.taken += answer["taken"]
-            done.skipped += answer["skipped"]
+            self._post(hub, name, first, lines, done)
             first += len(lines)
         return done
+
+    def _post(
+        self, hub: Hub, name: str, first: int, lines: list[dict[str, Any]], done: Published
+    ) -> None:
+        """In halves if that is more than the hub takes at once, and from then on less."""
+        headers = {"Hubbub-Batch": name, "Hubbub-First": str(first)}
+        body = _ENCODER.encode_lines(lines)
+        try:
+            answer = hub.ask("POST", PATH, body, headers)
+        except TooLargeError:
+            if len(lines) == 1:
+                raise
+            half = len(lines) // 2
+            self._most = max(min(self._most, len(body)) // 2, 1)
+            self._post(hub, name, first, lines[:half], done)
+            self._post(hub, name, first + half, lines[half:], done)
+            return
+        found = msgspec.json.decode(answer.body)
+        done.taken += found["taken"]
+        done.skipped += found["skipped"]
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
         """The rows as messages, as many as one request takes."""
@@ -141,9 +158,9 @@ class Target:
         for batch in batches:
             for row in batch.to_pylist():
                 line = self._line(row)
-                size += len(line.get("base64") or line.get("payload") or "")
+                size += _size(row)
                 lines.append(line)
-                if len(lines) >= ROWS or size >= BYTES:
+                if len(lines) >= ROWS or size >= self._most:
                     yield lines
                     lines, size = [], 0
         if lines:
@@ -157,6 +174,11 @@ class Target:
         if "properties" in line:
             line["properties"] = _json(line["properties"])
         return line
+
+
+def _size(row: dict[str, Any]) -> int:
+    """About what a row carries."""
+    return sum(len(value) for value in row.values() if isinstance(value, str | bytes))
 
 
 def _json(text: str) -> Any:
