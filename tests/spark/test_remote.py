@@ -241,6 +241,25 @@ def test_a_corrupt_segment_is_an_error_that_says_what_to_do(hub: RunningHub, pla
 
 
 @pytest.mark.interop
+@pytest.mark.parametrize("place", ["url", "path"])
+def test_a_corrupt_frame_is_left_out_if_that_is_allowed(
+    hub: RunningHub, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for begin in (0, 10, 20):
+        feed(hub, begin, 10)
+    segment = Directory(hub.data).segment(1)
+    data = bytearray(segment.read_bytes())
+    at = data.index(b"10 xxxxxxx")
+    data[at] ^= 1
+    segment.write_bytes(data)
+    given = {"url": hub.url("http"), "token": TOKEN} if place == "url" else {"path": str(hub.data)}
+    reader = Reader(Options({**given, "failOnDataLoss": "false"}))
+    found = numbers(rows(reader, reader.partitions()))
+    assert found[:10] == [*range(10)] and found[-10:] == [*range(20, 30)] and 10 not in found
+    assert "are gone" in caplog.text
+
+
+@pytest.mark.interop
 def test_over_tls_the_authority_must_be_known(start_hub: StartHub, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate = authority.sign("hub", server=True)

@@ -18,7 +18,7 @@ import pyarrow.compute
 
 from hubbub.errors import JournalError
 from hubbub.journal import arrow, frame
-from hubbub.journal.frame import WHOLE, Frame
+from hubbub.journal.frame import DAMAGED, WHOLE, Frame
 from hubbub.journal.frames import Frames, Segment, lost
 
 __all__ = ["LOOKED_AT", "SCHEMA", "Frame", "Segment", "Shelf", "Table", "frames_in"]
@@ -55,14 +55,18 @@ class Choice(Protocol):
     def mask(self, batch: pyarrow.RecordBatch) -> pyarrow.BooleanArray | None: ...
 
 
-def frames_in(data: bytes) -> Iterator[Frame]:
-    """The frames of bytes that are nothing but frames. Raises JournalError for a damaged one."""
+def frames_in(data: bytes, allow_loss: bool = False) -> Iterator[Frame]:
+    """The frames of bytes that are nothing but frames. Raises JournalError for a damaged one.
+
+    `allow_loss`: one of which it is known where it ends is left out.
+    """
     at, view = 0, memoryview(data)
     while at < len(data):
         found = frame.scan(view, at)
-        if found.verdict != WHOLE:
+        if found.verdict == WHOLE:
+            yield found
+        elif not (allow_loss and found.verdict == DAMAGED and found.size):
             raise JournalError(f"a {found.verdict} frame at byte {at} of {len(data)}")
-        yield found
         at += found.size
 
 

@@ -55,7 +55,7 @@ def table_at(
 ) -> Table:
     """The journal in a directory, or of the hub at a URL. `journal`: it must have that id."""
     if place.startswith(("http://", "https://")):
-        return Table(Remote(Hub(place, access, known), journal), allow_loss=not strict)
+        return Table(Remote(Hub(place, access, known), journal, not strict), not strict)
     table = Table(place, allow_loss=not strict)
     if journal and (found := table.shelf.identity()) != journal:
         raise OffsetError(

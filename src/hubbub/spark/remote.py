@@ -31,11 +31,15 @@ class _Piece(NamedTuple):
 
 
 class Remote:
-    """The frames of a hub's journal. `journal` is its id, if it is to be that one and no other."""
+    """The frames of a hub's journal. `journal` is its id, if it is to be that one and no other.
 
-    def __init__(self, hub: Hub, journal: str = "") -> None:
+    `allow_loss`: damaged frames are left out; without it they raise JournalError.
+    """
+
+    def __init__(self, hub: Hub, journal: str = "", allow_loss: bool = False) -> None:
         self._hub = hub
         self._journal = journal
+        self._allow_loss = allow_loss
         self._first = 1
 
     @property
@@ -92,7 +96,9 @@ class Remote:
 
     def _frames(self, data: bytes, position: int) -> Iterator[Frame]:
         try:
-            yield from frames_in(data)
+            for found in frames_in(data, self._allow_loss):
+                yield found
+                position = found.last
         except JournalError as error:
             raise JournalError(
                 f"rows after {position} come damaged from {self.name} ({error}): "
