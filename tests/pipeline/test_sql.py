@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from hubbub.errors import DirectoryError
+from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline import run as pipeline
 from hubbub.pipeline import sql
+from hubbub.spark.start import heap
 from tests.pipeline.test_run import answer, ask
 from tests.spark.fixtures import Writer, publish
 
@@ -100,6 +103,33 @@ def test_json(spark: SparkSession) -> None:
         }
     ]
     assert json.loads(printed(spark, "select 1 as n where false", "json")) == []
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_long_result_is_written_without_being_made_of_objects_whole(form: str) -> None:
+    result = pa.table({"n": range(1_000_000, 1_200_000)})
+    with Path(os.devnull).open("w") as out:
+        tracemalloc.start()
+        sql.show(result, form, out)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 6e6  # they were 22 and 36 MB
+
+
+@pytest.mark.spark
+def test_a_result_that_is_too_large_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Java's memory was over: a stack, and a prompt that Spark no longer stood behind."""
+    sql.bound_results(spark)
+    conf = spark.sparkContext._jsc.sc().conf()
+    bound = int(conf.get(sql.RESULT_BYTES))
+    assert bound <= heap(spark) // 4
+    try:
+        conf.set(sql.RESULT_BYTES, "1m")
+        with pytest.raises(SettingError, match="more than Spark's memory takes: ask for less"):
+            sql.ask(spark, tmp_path, "SELECT uuid() FROM range(100000)")
+        assert sql.ask(spark, tmp_path, "SELECT 1").num_rows == 1
+    finally:
+        conf.remove(sql.RESULT_BYTES)
 
 
 def test_table(spark: SparkSession) -> None:

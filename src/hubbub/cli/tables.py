@@ -97,11 +97,14 @@ def _form_of(file: str) -> Format:
 
 def start(master: str, remote: str) -> SparkSession:
     """Spark for one command, which Ctrl-C ends."""
+    from hubbub.pipeline.sql import bound_results
     from hubbub.spark.start import session
 
     conf = {} if remote else {"spark.driver.extraJavaOptions": SHORT_LIVED}
     with _waiting("Starting Spark"):
         spark = session(master, remote, **conf)
+        if not remote:
+            bound_results(spark)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark sets its own
     return spark
 

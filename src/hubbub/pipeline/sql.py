@@ -16,12 +16,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,6 +33,7 @@ from hubbub.pipeline.layout import Layout, Progress, beyond
 from hubbub.pipeline.places import BATCH_ID, read_payloads_of
 from hubbub.pipeline.tables.table import CARRIED, AnyTable, Carried, ddl, names
 from hubbub.pipeline.tables.typed import every
+from hubbub.spark.start import heap
 
 TRIES: Final = 3
 LIST_HERE: Final = "1000000"  # directories: a task for each costs more than looking into it
@@ -41,7 +44,23 @@ _CHANGE: Final = re.compile(
     r"(?P<verb>alter|create|delete|drop|insert|load|merge|replace|truncate|update)\b",
     re.IGNORECASE | re.DOTALL,
 )
+RESULT_BYTES: Final = "spark.driver.maxResultSize"
+RESULT_PART: Final = 4  # of Java's memory: it holds a result some three times
+ROWS: Final = 10_000  # that are written at a time
+_TOO_LARGE: Final = ("maxResultSize", "TaskResultLost", "OutOfMemoryError")
 CELL: Final = 60  # characters of a cell in the `table` format; csv and json give all
+
+
+def bound_results(spark: SparkSession) -> None:
+    """A result that is too large for Java's memory is an error, and not the end of Java.
+
+    Spark's own bound, 1 GiB, is as much as all the memory that it has by itself. Each answer asks
+    for it anew; who has set it has chosen.
+    """
+    context = spark.sparkContext
+    if not context.getConf().contains(RESULT_BYTES):
+        conf = context._jsc.sc().conf()
+        conf.set(RESULT_BYTES, str(heap(spark) // RESULT_PART))
 
 
 def views(spark: SparkSession, data: str | Path) -> Progress:
@@ -102,6 +121,14 @@ def ask(spark: SparkSession, data: str | Path, query: str) -> pa.Table:
     for attempt in range(TRIES):
         try:
             return spark.sql(query).toArrow()
+        except Py4JJavaError as error:
+            if not any(word in str(error) for word in _TOO_LARGE):
+                raise
+            raise SettingError(
+                "the result is more than Spark's memory takes: ask for less (fewer columns, WHERE, "
+                "LIMIT), read the Parquet files of DIR/tables, or give Spark more "
+                "(spark.driver.memory in spark-defaults.conf where SPARK_CONF_DIR says)"
+            ) from None
         except PySparkException as error:
             said = str(error).strip().splitlines()[0]
             if "FILE_NOT_EXIST" not in said or attempt == TRIES - 1:
@@ -113,12 +140,17 @@ def ask(spark: SparkSession, data: str | Path, query: str) -> pa.Table:
 
 def show(result: pa.Table, form: str, out: TextIO) -> None:
     """Write a result as one of FORMATS. Times are UTC; bytes that are no text are 0x…"""
-    columns = [[_plain(cell) for cell in _cells(column)] for column in result.columns]
-    rows = list(zip(*columns, strict=True)) if columns else []
-    FORMATS[form](result.column_names, rows, out)
+    FORMATS[form](result.column_names, _rows(result), out)
 
 
-def _cells(column: pa.ChunkedArray) -> list[Any]:
+def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Some at a time: as objects of Python they take ten times what they take in the table."""
+    for batch in result.to_batches(ROWS):
+        columns = [[_plain(cell) for cell in _cells(column)] for column in batch.columns]
+        yield from zip(*columns, strict=True)
+
+
+def _cells(column: pa.Array) -> list[Any]:
     """Python has no year 0 and none after 9999; Arrow can say them."""
     try:
         return list(column.to_pylist())
@@ -156,7 +188,7 @@ _Rows = Iterable[tuple[Any, ...]]
 def _as_csv(names: list[str], rows: _Rows, out: TextIO) -> None:
     line = io.StringIO()
     writer = csv.writer(line)  # ends lines by CR LF, and so it quotes a cell with either of them
-    for row in (names, *rows):
+    for row in chain((names,), rows):
         writer.writerow("" if cell is None else _no_formula(cell) for cell in row)
         out.write(line.getvalue().removesuffix("\r\n") + "\n")
         line.seek(0)
@@ -175,8 +207,11 @@ def _no_formula(cell: Any) -> str:
 
 def _as_json(names: list[str], rows: _Rows, out: TextIO) -> None:
     """An array with one row a line."""
-    lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows)
-    out.write("[" + ",\n ".join(lines) + "]\n")
+    before = "["
+    for row in rows:
+        out.write(before + json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False))
+        before = ",\n "
+    out.write("]\n" if before != "[" else "[]\n")
 
 
 def _as_table(names: list[str], rows: _Rows, out: TextIO) -> None:
