@@ -615,6 +615,8 @@ async def test_what_is_taken_is_kept_whatever_its_characters_take(serve: Serve) 
         large = lines({"topic": "kept", "payload": "\N{EURO SIGN}" * 8_000, "retain": True})
         assert (await post(client, large))[0] == 507 and not node.broker.state.retained
         node.broker.keep_room("the disk is full")
+        status, answer = await post(client, lines({"topic": "k", "payload": "x", "retain": True}))
+        assert status == 507 and answer["error"].startswith("the disk is full; send")
         clear = lines({"topic": "other", "retain": True})
         assert (await post(client, clear))[0] == 200
 

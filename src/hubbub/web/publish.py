@@ -558,17 +558,19 @@ def _declined(broker: Broker, sender: Session, line: Line) -> Response | None:
     """Why that cannot be taken now. Of QoS 1 and 2 the answer is a promise, whoever wants it."""
     if line.qos and broker.no_quorum:
         return refused(503, f"{broker.no_quorum}; send the same again later")
-    if _is_full(broker, sender, line):
-        return refused(507, f"{line.topic} is full; send the same again later")
-    return None
+    lacks = _lacks(broker, sender, line)
+    return refused(507, f"{lacks}; send the same again later") if lacks else None
 
 
-def _is_full(broker: Broker, sender: Session, line: Line) -> bool:
-    if line.reply_to and broker.replies.lacks(sender):
-        return True
+def _lacks(broker: Broker, sender: Session, line: Line) -> str:
+    """Why a bound or the disk would lose it, "" if none does."""
+    if line.reply_to and (lacks := broker.replies.lacks(sender)):
+        return lacks
     route = broker.route(sender, line.topic)
     size = len(line.image())
-    return broker.is_full(sender, route, 1, line.retain and size > 0, int(line.qos), size)
+    if not broker.is_full(sender, route, 1, line.retain and size > 0, int(line.qos), size):
+        return ""
+    return broker.lacks_disk(sender, True, size) or f"{line.topic} is full"
 
 
 def _place(user: str, query: str) -> str:
