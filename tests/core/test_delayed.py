@@ -12,7 +12,7 @@ from hubbub.core.quotas import DELAYED
 from hubbub.core.session import Silent
 from hubbub.core.topics import DELAY_SECONDS, delayed_topic
 from hubbub.schema import REFUSED, changes_state
-from tests.core.recording import Ear, StillClock, folded, recording, snapshot
+from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, snapshot
 from tests.rights import ruled
 
 
@@ -141,6 +141,24 @@ def test_their_number_is_bounded() -> None:
         broker.post(Message("$delayed/5/a", b"x"))
     assert len(broker.state.delayed) == 2
     assert broker.metrics.dropped == {"too many delayed": 1}
+
+
+def test_very_many_come_in_turns_and_not_in_many_seconds() -> None:
+    """100,000 that were due in one second took 25, a thousand a look; and each look took long."""
+    broker = Broker(clock := Hasty(), Log(clock), "none")
+    ear = Ear(broker, "ann")
+    broker.subscribe(ear.wish("a", 2))
+    for number in range(3_000):
+        broker.post(Message("$delayed/5/a", b"%d" % number))
+    later(broker, 5)
+    heard = ear.hear()
+    assert 0 < len(heard) < 100
+    later(broker, 0)
+    assert ear.hear() == []  # that goes on already
+    assert settle(broker) > 10
+    heard += ear.hear()
+    assert [payload for _, payload, _ in heard] == [b"%d" % number for number in range(3_000)]
+    assert broker.state.delayed == {}
 
 
 def test_subscribing_to_what_waits_shows_nothing() -> None:

@@ -11,6 +11,7 @@ of the topic, asked at the publish. The broker hands runs over, the hub calls `w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -24,7 +25,7 @@ from hubbub.errors import UnreadableError
 from hubbub.schema import Row
 
 SECOND: Final = 1_000_000
-AT_ONCE: Final = 1_000  # messages of one `wake`, so that nobody else waits long
+CANCELLED: Final = 1_000  # entries of messages that are gone, before it is worth to drop them
 FULL_SECONDS: Final = 10  # until one for which there was no room is due again: each look reads it
 
 
@@ -34,6 +35,7 @@ class Delays:
     def __init__(self, broker: Context) -> None:
         self.broker = broker
         self._heap: list[tuple[int, int]] = []
+        self._publishing = False
         self._payers: dict[int, str] = {}
 
     def has_room(
@@ -71,22 +73,30 @@ class Delays:
         heapify(self._heap)
 
     def wake(self) -> None:
-        """Publish what is due."""
-        if self.broker.undecided:
-            return
-        heap, now = self._heap, self.broker.clock.stamp()
-        for _ in range(AT_ONCE):
-            if not heap or heap[0][0] > now:
-                return
-            due = heappop(heap)
-            if due[1] not in self.broker.state.delayed:
-                continue  # it was cancelled
-            try:
-                if not self._publish(due[1], now):
-                    heappush(heap, (now + FULL_SECONDS * SECOND, due[1]))
-            except UnreadableError:
-                heappush(heap, due)
-                return
+        """Publish what is due. In turns: very many may be due in the same second."""
+        if not self._publishing and self._is_due():
+            self._publishing = True
+            self.broker.in_turns(self._published())
+
+    def _is_due(self) -> bool:
+        heap, broker = self._heap, self.broker
+        return bool(heap) and heap[0][0] <= broker.clock.stamp() and not broker.undecided
+
+    def _published(self) -> Iterator[None]:
+        try:
+            while self._is_due():
+                due = heappop(self._heap)
+                now = self.broker.clock.stamp()
+                try:
+                    # One that is not there any more was cancelled.
+                    if due[1] in self.broker.state.delayed and not self._publish(due[1], now):
+                        heappush(self._heap, (now + FULL_SECONDS * SECOND, due[1]))
+                except UnreadableError:
+                    heappush(self._heap, due)
+                    return
+                yield
+        finally:
+            self._publishing = False
 
     def _publish(self, seq: int, now: int) -> bool:
         """False: as much of its publisher waits for another node as may. So this one, which was
@@ -113,7 +123,7 @@ class Delays:
         if seq not in self.broker.state.delayed:
             return False
         self._over(seq)
-        if len(self._heap) > 2 * len(self.broker.state.delayed) + AT_ONCE:
+        if len(self._heap) > 2 * len(self.broker.state.delayed) + CANCELLED:
             self.recover()
         return True
 
