@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
+from hubbub.core.limits import PREFETCH
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue, Reader
-from hubbub.core.queues import LOOKED
+from hubbub.core.queues import HANDED, LAGGING, LOOKED
 from hubbub.core.session import Session
 from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, shape, snapshot
 
@@ -269,6 +270,39 @@ def test_what_people_are_shown() -> None:
     assert broker.queues.away(c) == 0
 
 
+def test_what_waits_goes_out_in_turns() -> None:
+    """200 consumers without acknowledgements came to 100,000 messages: all waited for seconds."""
+    broker = Broker(clock := StillClock(), Log(clock), "none")
+    ann = Ear(broker, "ann")
+    names = [f"q{number}" for number in range(40)]
+    for name in names:
+        send(broker, name, *[b"%d" % number for number in range(30)])
+        broker.subscribe(ann.wish(f"$queue/{name}", 1))
+    broker.queues.begin("q0")
+    assert leases(ann) == list(range(PREFETCH))
+    for name in names[1:]:
+        broker.queues.begin(name)
+    assert len(ann.leases) == HANDED
+    settle(broker)
+    assert len(ann.leases) == 1_200
+    of_one = [number for queue, number in ann.leases.values() if queue.name == "q7"]
+    assert of_one == list(range(30))
+
+
+def test_nothing_goes_out_while_many_rows_wait_for_the_disk() -> None:
+    """They became more than publishers may have waiting, so publishers waited for consumers."""
+    broker, log = recording()
+    send(broker, "q", b"0")
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q", 1))
+    log.handed = log.position - LAGGING - 1
+    broker.queues.begin("q")
+    assert leases(ann) == []
+    log.handed = log.position
+    settle(broker)
+    assert leases(ann) == [0]
+
+
 def test_a_large_queue_ends_in_turns() -> None:
     """200,000 messages kept everybody waiting for 60 ms."""
     clock = Hasty()
@@ -277,6 +311,7 @@ def test_a_large_queue_ends_in_turns() -> None:
     queue, ann = broker.queues.named("q"), Ear(broker, "ann")
     broker.subscribe(ann.wish("$queue/q", 1))
     broker.queues.begin("q")
+    settle(broker)
     assert len(ann.leases) == 1_000
     broker.queues.destroy("q")
     assert broker.state.queues == {} and ann.leases == {}

@@ -108,7 +108,7 @@ class Context:
         """Do a long work now, piece by piece, and what is left of it in other turns."""
         stint = Stint(self.clock)
         for _ in pieces:
-            if stint.over():
+            if self.has_fetched_enough() or stint.over():
                 self.later(partial(self.in_turns, pieces))
                 return
 

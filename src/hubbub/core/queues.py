@@ -22,7 +22,9 @@ from hubbub.core.homes import Home
 from hubbub.core.latency import Calls
 from hubbub.core.limits import (
     ENDED_QUEUES,
+    GROUP_ROWS,
     IDS_AHEAD,
+    PREFETCH,
     QUEUE_BYTES,
     QUEUE_MESSAGES,
     READER_SECONDS,
@@ -41,6 +43,8 @@ from hubbub.schema import Row, column_of, name_to_wire, row_without_message
 log = logging.getLogger("hubbub.queues")
 
 LOOKED: Final = 5_000  # queues that are looked at in a turn: half a millisecond
+HANDED: Final = 500  # messages of a turn that consumers have at once: 5 ms; the rest have turns
+LAGGING: Final = 4 * GROUP_ROWS  # rows, far from where those who publish have to wait
 TOO_LARGE: Final = "too large for all who take from the queue"
 
 # A request that nobody can take, its queue and id there, and who was offered it.
@@ -69,6 +73,7 @@ class Queues:
         self.ahead = 0
         self.moved: list[Callable[[Queue], None]] = []
         self._looking: set[Queue] = set()
+        self._handed, self._handed_in = 0, 0.0  # messages in this turn; which one it is
         self._ended = 0  # what the names of those weigh at the most whose next id is remembered
         self._cached_in: dict[str, dict[int, dict[bytes, Route]]] = {}  # by the queue's topic
 
@@ -413,7 +418,7 @@ class Queues:
         if queue.expiring:
             self.overdue.watch(queue)
         queue.tell()
-        self.dispatch(queue)
+        self.dispatch(queue, run.count)
 
     def _send(self, queue: Queue, message: Message) -> None:
         """The message is only here, so its row is that of the queue too."""
@@ -496,16 +501,17 @@ class Queues:
         """It takes part once there is a queue of that name: the one it knew was destroyed."""
         self.expecting.setdefault(name, deque()).append(subscription)
 
-    def offer(self, queue: Queue) -> None:
+    def offer(self, queue: Queue, most: int = 0) -> None:
         """Messages wait again: hand them out, or tell those who come for them."""
-        self.dispatch(queue)
+        self.dispatch(queue, most)
         if queue.settings.lease:
             queue.tell()
 
     def _offer_again(self, queue: Queue) -> None:
         self._looking.discard(queue)
         if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
-            self.offer(queue)
+            # This is its turn, whatever others had.
+            self.offer(queue, 0 if self._lags() else PREFETCH)
 
     def _look_on(self, queue: Queue) -> None:
         """Offer in another turn what waits there."""
@@ -521,8 +527,15 @@ class Queues:
         else:
             self.broker.homes.resume(name)
 
-    def dispatch(self, queue: Queue) -> None:
-        """Hand waiting messages to consumers that have room, in turn."""
+    def dispatch(self, queue: Queue, came: int = 0) -> None:
+        """Hand waiting messages to consumers that have room, in turn.
+
+        What is not acknowledged has no window but that of the link: all that waits goes out, which
+        may be very much. So it is PREFETCH now, or as many as `came`, so that who publishes is no
+        faster than who takes. The rest has its turns, and so has all where this one has had much.
+        """
+        broker = self.broker
+        left = came if self._has_handed_enough() else max(came, PREFETCH)
         while queue.consumers:
             number = self.overdue.first_waiting(queue)
             if number < 0:
@@ -530,6 +543,10 @@ class Queues:
             subscription = queue.next_consumer(number)
             if subscription is None:
                 return
+            if left == 0 or broker.has_fetched_enough():
+                self._look_on(queue)
+                return
+            left -= 1
             try:
                 message = self.broker.log.read(queue.messages[number])
             except UnreadableError:
@@ -546,6 +563,7 @@ class Queues:
                 subscription = other
             session = subscription.session
             self._lease(queue, number, message, session)
+            self._handed += 1
             if message is None:
                 continue
             if session.lasting and min(message.qos, subscription.qos):
@@ -553,6 +571,18 @@ class Queues:
                 # and the queue has the message.
                 self.broker.log.append(row_about(session, schema.QUEUED))
             session.offer(message, subscription, retained=False)
+
+    def _has_handed_enough(self) -> bool:
+        """Whether consumers of all queues had so much in this turn that others are heard first."""
+        turn = self.broker.clock.turned
+        if turn != self._handed_in:
+            self._handed, self._handed_in = 0, turn
+        return self._handed >= HANDED or self._lags()
+
+    def _lags(self) -> bool:
+        """Whether so many rows wait for the disk that what waits here makes no more of them."""
+        log = self.broker.log
+        return log.records and log.position - log.handed > LAGGING
 
     def take(self, queue: Queue, session: Session) -> tuple[int, Message] | None:
         """Lease the oldest waiting message to a session that asks for one: its id and itself."""

@@ -40,7 +40,7 @@ from hubbub.schema import column_of, row_without_message
 
 ANSWER_BYTES: Final = 1 * MIB  # of payloads in one answer; the next one goes on. It takes 5 ms
 ANSWER_MESSAGES: Final = 1_000  # reading them back takes the hub's time
-AT_ONCE: Final = 4  # so many are read back whatever it takes, then as many as time allows
+AT_ONCE: Final = 4  # so many are read back whatever time it takes; one whatever all have read
 
 
 # A message above the cursor: its seq, in which of the queues asked for, its id, its bytes.
@@ -117,9 +117,9 @@ class Reading(Wait):
         found = self._chosen(plain, cursor, by_seq) if plain else []
         stint = None
         for at, (seq, place, number, _) in enumerate(found):
-            if at >= AT_ONCE and seq != found[at - 1][0]:
+            if at and seq != found[at - 1][0]:
                 stint = stint or Stint(broker.clock)
-                if stint.over():
+                if broker.has_fetched_enough() or (at >= AT_ONCE and stint.over()):
                     del found[at:]
                     break
             try:
@@ -132,8 +132,13 @@ class Reading(Wait):
             else:
                 broker.metrics.drop("memory full")
                 broker.queues.acknowledge(plain[place], number, self.session)
+        if len(leased) > 1:
+            leased.sort(key=_waits_since)  # not always the same ones are left for next time
+        stint = stint or Stint(broker.clock)
         for queue in leased:
-            chosen.extend(self._leased(queue))
+            if chosen and (broker.has_fetched_enough() or stint.over()):
+                break
+            chosen.extend(self._leased(queue, stint))
         # What shows ids waits for their messages, and not for the rows that say who got them, nor
         # for what others do. A lease counts.
         self.upto = max(0, found[-1][0]) if found and not leased else 0
@@ -163,8 +168,12 @@ class Reading(Wait):
             size += one[3]
         return chosen
 
-    def _leased(self, queue: Queue) -> Iterator[Read]:
-        for _ in range(self._leases):
+    def _leased(self, queue: Queue, stint: Stint) -> Iterator[Read]:
+        """What it gets of one queue, at least one message."""
+        broker = self.broker
+        for count in range(self._leases):
+            if count and (broker.has_fetched_enough() or (count >= AT_ONCE and stint.over())):
+                break
             taken = self.broker.queues.take(queue, self.session)
             if taken is None:
                 break
@@ -191,6 +200,11 @@ class Reading(Wait):
         seq = queue.messages.get(answers[1]) if queue is not None and answers else None
         request = self.broker.log.look(seq) if seq else None
         return request.time if request is not None else 0
+
+
+def _waits_since(queue: Queue) -> int:
+    """The seq of the oldest message that nobody has."""
+    return queue.messages.get(queue.next_waiting(), 0)
 
 
 def _entries(queue: Queue, cursor: int, by_seq: bool) -> Iterator[Entry]:
