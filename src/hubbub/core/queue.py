@@ -174,12 +174,25 @@ class Queue(Session):
         return seq
 
     def _pack(self) -> None:
-        """Drop the entries of messages that are gone."""
+        """Drop the entries of messages that are gone: mostly the oldest ones, which takes no look
+        at any (of a million 190 ms).
+        """
+        for column in (self._ids, self._seqs, self._sizes):
+            del column[: self._head]
+        self._head = 0
+        if len(self._ids) > 2 * len(self.messages) + SPARSE:
+            self._pack_all()
+        elif self.expiring:
+            self._pack_expiring()
+
+    def _pack_all(self) -> None:
         kept = [index for index, number in enumerate(self._ids) if number in self.messages]
         self._ids = array("q", [self._ids[index] for index in kept])
         self._seqs = array("q", [self._seqs[index] for index in kept])
         self._sizes = array("q", [self._sizes[index] for index in kept])
-        self._head = 0
+        self._pack_expiring()
+
+    def _pack_expiring(self) -> None:
         self.expiring = [entry for entry in self.expiring if entry[1] in self.messages]
         heapq.heapify(self.expiring)
 
