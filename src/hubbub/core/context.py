@@ -195,7 +195,8 @@ class Context:
             self.log.append(row)
 
     def again(self, key: object, call: Callable[[], object]) -> None:
-        """Call it in a moment: what is to be done needs a row that cannot be read now.
+        """Call it in a moment: what is to be done needs a row that cannot be read now, or a disk
+        that is not so far behind.
 
         One call a key; it may ask for another one.
         """

@@ -508,16 +508,22 @@ class Queues:
             queue.tell()
 
     def _offer_again(self, queue: Queue) -> None:
+        """This is its turn, whatever others had: it gets its part of what all may have in one."""
         self._looking.discard(queue)
         if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
-            # This is its turn, whatever others had.
-            self.offer(queue, 0 if self._lags() else PREFETCH)
+            part = max(PREFETCH, HANDED // (len(self._looking) + 1))
+            self.offer(queue, 0 if self._lags() else part)
 
     def _look_on(self, queue: Queue) -> None:
-        """Offer in another turn what waits there."""
-        if queue not in self._looking:
-            self._looking.add(queue)
-            self.broker.later(partial(self._offer_again, queue))
+        """Offer in another turn what waits there, or in a moment: a disk may be behind for long."""
+        if queue in self._looking:
+            return
+        self._looking.add(queue)
+        again = partial(self._offer_again, queue)
+        if self._lags():
+            self.broker.again(queue, again)
+        else:
+            self.broker.later(again)
 
     def begin(self, name: str) -> None:
         """Its consumer has its answer: hand out what waits, if the queue is here."""
