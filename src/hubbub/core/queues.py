@@ -72,7 +72,9 @@ class Queues:
         self.awaiting: dict[str, dict[Reader, None]] = {}
         self.ahead = 0
         self.moved: list[Callable[[Queue], None]] = []
-        self._looking: set[Queue] = set()
+        self._line: deque[Queue] = deque()  # in which more waits than this turn had time for
+        self._looking: set[Queue] = set()  # those of the line
+        self._going_on = False
         self._handed, self._handed_in = 0, 0.0  # messages in this turn; which one it is
         self._ended = 0  # what the names of those weigh at the most whose next id is remembered
         self._cached_in: dict[str, dict[int, dict[bytes, Route]]] = {}  # by the queue's topic
@@ -508,22 +510,38 @@ class Queues:
             queue.tell()
 
     def _offer_again(self, queue: Queue) -> None:
-        """This is its turn, whatever others had: it gets its part of what all may have in one."""
-        self._looking.discard(queue)
         if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
-            part = max(PREFETCH, HANDED // (len(self._looking) + 1))
-            self.offer(queue, 0 if self._lags() else part)
+            self.offer(queue, 0 if self._lags() else PREFETCH)  # whatever others had
 
     def _look_on(self, queue: Queue) -> None:
-        """Offer in another turn what waits there, or in a moment: a disk may be behind for long."""
-        if queue in self._looking:
+        """Offer in another turn what waits there, behind the others of which that is so."""
+        if queue not in self._looking:
+            self._looking.add(queue)
+            self._line.append(queue)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Those in the line have their turns, unless the disk is far behind: then it is called when
+        that has taken some, and a few times a second, for it may hang.
+        """
+        if self._going_on or not self._line:
             return
-        self._looking.add(queue)
-        again = partial(self._offer_again, queue)
         if self._lags():
-            self.broker.again(queue, again)
+            self.broker.again(self, self.go_on)
         else:
-            self.broker.later(again)
+            self._going_on = True
+            self.broker.later(partial(self.broker.in_turns, self._through_the_line()))
+
+    def _through_the_line(self) -> Iterator[None]:
+        try:
+            while self._line and not self._lags():
+                queue = self._line.popleft()
+                self._looking.discard(queue)
+                self._offer_again(queue)
+                yield
+        finally:
+            self._going_on = False
+            self.go_on()
 
     def begin(self, name: str) -> None:
         """Its consumer has its answer: hand out what waits, if the queue is here."""

@@ -494,6 +494,7 @@ class Node:
             journal.arrived(seq)
             self.turn.landed(*journal.flight)
             self._let_go()
+            self.broker.queues.go_on()
             self.schedule()
             self._measure(journal)
 
