@@ -558,6 +558,8 @@ class Queues:
         may be very much. So it is PREFETCH now, or as many as `came`, so that who publishes is no
         faster than who takes. The rest has its turns, and so has all where this one has had much.
         """
+        if not queue.consumers:
+            return
         broker = self.broker
         left = came if self._has_handed_enough() else max(came, PREFETCH)
         while queue.consumers:

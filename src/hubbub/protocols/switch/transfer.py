@@ -134,8 +134,8 @@ class Reading(Wait):
                 broker.queues.acknowledge(plain[place], number, self.session)
         if len(leased) > 1:
             leased.sort(key=_waits_since)  # not always the same ones are left for next time
-        stint = stint or Stint(broker.clock)
         for queue in leased:
+            stint = stint or Stint(broker.clock)
             if chosen and (broker.has_fetched_enough() or stint.over()):
                 break
             chosen.extend(self._leased(queue, stint))
