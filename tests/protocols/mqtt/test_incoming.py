@@ -151,3 +151,18 @@ def test_so_many_are_known_and_no_more() -> None:
     for number in range(PLAIN_PROPERTIES + 1):
         writer.publish("a", properties=told(trace=str(number)))
     assert stage.mqtt.plain_properties == {told(trace=str(PLAIN_PROPERTIES)).encode()}
+
+
+def test_properties_that_end_in_the_next_packet_are_no_properties() -> None:
+    """They begin like some that are known; those of another packet are not its own."""
+    stage = Stage()
+    writer, said = Modern(stage, "w"), told({spec.TOPIC_ALIAS: 1}, k="\x30\x0c")
+    writer.publish("a", properties=said)
+    writer.publish("", properties=said)
+    writer.hear()
+    whole = codec.publish(b"", b"", 0, properties=said.encode())
+    assert said.encode() in stage.mqtt.aliased_properties
+    cut = whole[:1] + bytes((whole[1] - 2,)) + whole[2:]
+    assert cut[-2:] == b"\x30\x0c"
+    writer.say(cut + codec.publish(b"a", b"x" * 8, 0, properties=b"\0")[2:])
+    assert writer.hear() == [f"DISCONNECT {spec.MALFORMED:#04x}"]

@@ -82,8 +82,10 @@ class Incoming:
         self, buf: bytes, pos: int, body: int, start: int, begin: int, end: int
     ) -> bytes:  # fmt: skip
         """The PUBLISH at `pos`, with the topic that its alias stands for: b"" if properties like
-        these, from `start` to `begin`, were not read yet.
+        these, from `start` to `begin`, were not read yet, or would end in the next packet.
         """
+        if begin > end:
+            return b""
         alias, rest = self._mqtt.aliased_properties.get(buf[start:begin], _UNKNOWN)
         topic = self._aliases.get(alias) if self._aliases else None
         if topic is None:
