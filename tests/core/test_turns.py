@@ -123,3 +123,29 @@ def test_in_a_long_turn_of_the_loop_what_each_has_is_over_soon() -> None:
     assert stint.over() and Stint(clock).over()  # type: ignore[arg-type]
     clock.turned = clock.now()
     assert not Stint(clock).over()  # type: ignore[arg-type]
+
+
+@pytest.mark.pure
+def test_who_reads_much_from_files_is_behind_those_who_had_no_turn() -> None:
+    """The first one read all that a turn may, each turn, until it had all: others had nothing."""
+    clock, read, done = WorkingClock(), 0, ""
+    unsettled: list[Session] = []
+
+    def work(who: str, pieces: int) -> Callable[[], None]:
+        def piece() -> None:
+            nonlocal read, done
+            if read < 10:
+                read, done = read + 10, done + who
+            if pieces > 1:
+                turns.later(work(who, pieces - 1))
+
+        return piece
+
+    turns = Turns(clock, Rights(), unsettled.append, lambda: read >= 10)  # type: ignore[arg-type]
+    for who in "abc":
+        turns.later(work(who, 4))
+    while unsettled:
+        unsettled.clear()
+        read = 0
+        turns.settle()
+    assert done == "abcabcabcabc"

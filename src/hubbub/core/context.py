@@ -93,7 +93,7 @@ class Context:
         self.itself: Session = Silent("", "hub", self.open)
         self.itself.number = HUB
         self.unsettled: list[Session] = []
-        self.later = Turns(clock, self.open, self._unsettle).later
+        self.later = Turns(clock, self.open, self._unsettle, self.has_fetched_enough).later
         self.rules = 0
         self._changes = lambda: self.rules
         self.check_source = True

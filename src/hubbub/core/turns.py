@@ -58,12 +58,18 @@ class Stint:
 
 
 class Turns(Silent):
-    """`unsettle` has the tick call `settle` at its end."""
+    """`unsettle` has the tick call `settle` at its end. `enough`: whether so much was read from
+    files in this turn that others come in the next one.
+    """
 
-    def __init__(self, clock: Clock, rights: Rights, unsettle: Callable[[Session], None]) -> None:
+    def __init__(
+        self, clock: Clock, rights: Rights, unsettle: Callable[[Session], None],
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
         super().__init__("", "hub", rights)
         self._clock = clock
         self._unsettle = unsettle
+        self._enough = enough
         self._calls: deque[Callable[[], None]] = deque()
         self._listed = False
 
@@ -78,7 +84,11 @@ class Turns(Silent):
             self._unsettle(self)
 
     def settle(self) -> None:
-        """Do a turn's work; those who ask again meanwhile have the next one."""
+        """Do a turn's work; those who ask again meanwhile have the next one.
+
+        Where what was read is enough all others keep their places: who read it is behind them now.
+        If they were called they could do no more than ask again, behind that one each time.
+        """
         self._listed = False
         stint = Stint(self._clock)
         for _ in range(len(self._calls)):
@@ -87,7 +97,7 @@ class Turns(Silent):
                 call()
             except Exception:
                 log.exception("work that goes on in turns broke the hub's own code")
-            if stint.over():
+            if stint.over() or self._enough():
                 break
         if self._calls:
             self._list()
