@@ -10,7 +10,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.limits import PREFETCH
 from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.queue import Queue, Reader
+from hubbub.core.queue import SPARSE, Queue, Reader
 from hubbub.core.queues import HANDED, LAGGING, LOOKED
 from hubbub.core.session import Session
 from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, shape, snapshot
@@ -305,6 +305,23 @@ def test_nothing_goes_out_while_many_rows_wait_for_the_disk() -> None:
     broker.queues.go_on()
     settle(broker)
     assert leases(ann) == [0]
+
+
+def test_entries_of_what_is_gone_are_dropped_now_and_then() -> None:
+    """Where each second one was gone all were moved at each acknowledgement."""
+    broker, packed = Broker(clock := StillClock(), Log(clock), "none"), 0
+    queue = broker.queues.named("q")
+    count, behind = 2_000, SPARSE
+    for number in range(2 * count + behind + 1):
+        queue.add(number, number + 1, 1, 0)
+    for number in [*range(1, 2 * count, 2), *range(2 * count, 2 * count + behind)]:
+        queue.remove(number)
+    for number in range(0, 2 * count, 2):
+        entries = len(queue._ids)
+        queue.remove(number)
+        packed += len(queue._ids) < entries
+    assert packed < 10
+    assert list(queue.messages) == [2 * count + behind]
 
 
 def test_a_large_queue_ends_in_turns() -> None:
