@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.brokers import Broker, hubbub, mosquitto, run_in_folder, source
+from benchmarks.brokers import Broker, hubbub, mosquitto, packages, run_in_folder
 from benchmarks.many import entered, received, waits
 from benchmarks.mqtt import COMPILED
 from hubbub.protocols.mqtt import codec
@@ -75,10 +75,8 @@ def taken(broker: Broker, messages: int) -> str:
 
 def run(messages: int, compiled: Path, folder: Path) -> None:
     brokers: dict[str, Open] = {"mosquitto": partial(mosquitto, "mosquitto", True, folder)}
-    packages: dict[str, Path | None] = {"Hubbub": None}
-    if compiled.is_dir():
-        packages["Hubbub, compiled"] = source(compiled)
-    for number, (name, package) in enumerate(packages.items()):
+    for number, (form, package) in enumerate(packages(compiled).items()):
+        name = f"Hubbub, {form}"
         brokers[name] = partial(hubbub, name, folder / f"data-{number}", package=package)
     print("| broker | µs of CPU a message | ms a device | another client waited, ms, 99 % |")
     print("|---|---|---|---|")

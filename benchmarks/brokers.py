@@ -117,6 +117,14 @@ def source(tree: Path) -> Path:
     return tree / "src" if (tree / "src").is_dir() else tree
 
 
+def packages(compiled: Path) -> dict[str, Path | None]:
+    """The hub's forms by name, and where each lies: plain, and compiled where that was made."""
+    found: dict[str, Path | None] = {"plain": None}
+    if compiled.is_dir():
+        found["compiled"] = source(compiled)
+    return found
+
+
 @contextmanager
 def hubbub(name: str, data: Path, *settings: str, package: Path | None = None) -> Iterator[Broker]:
     """`hubbub serve` as it is, with its data in that directory; `package`: from where instead."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import Broker, hubbub, run_in_folder, source
+from benchmarks.brokers import Broker, hubbub, packages, run_in_folder
 from benchmarks.many import entered, received, waits
 from benchmarks.mqtt import COMPILED
 from hubbub.protocols.mqtt import codec
@@ -97,13 +97,10 @@ def consumed(broker: Broker, load: Load, messages: int) -> str:
 
 
 def run(messages: int, compiled: Path, folder: Path) -> None:
-    packages: dict[str, Path | None] = {"plain": None}
-    if compiled.is_dir():
-        packages["compiled"] = source(compiled)
     print("| consumers | hub | µs of CPU a message | seconds | another client waited, ms, most |")
     print("|---|---|---|---|---|")
     for number, load in enumerate(LOADS):
-        for name, package in packages.items():
+        for name, package in packages(compiled).items():
             opened = partial(hubbub, name, folder / f"{name}-{number}", package=package)
             with opened() as broker:
                 fill(broker, load.queues, messages)

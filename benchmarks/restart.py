@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.brokers import ROOT, Broker, hubbub, mosquitto, run_in_folder, source
+from benchmarks.brokers import ROOT, Broker, hubbub, mosquitto, packages, run_in_folder
 from benchmarks.journal import journal
 from benchmarks.many import entered, received, waits
 from benchmarks.mqtt import COMPILED
@@ -175,12 +175,11 @@ def run(rounds: int, compiled: Path, folder: Path) -> None:
         tell(broker)
     data = folder / "data"
     size = fill(data)
-    packages = {"plain": None, "compiled": source(compiled) if compiled.is_dir() else None}
     print(f"{3 * SESSIONS + RETAINED + OTHERS:,} rows, {size / (1 << 30):.2f} GiB")
     print("| start | seconds, median | most | CPU, s | memory, GB | all 10,000: s | CPU | ms |")
     print("|---|---|---|---|---|---|---|---|")
     for snapshot in ("nothing folded", "with a snapshot"):
-        for name, package in packages.items():
+        for name, package in packages(compiled).items():
             found = [started(data, package) for _ in range(rounds)]
             print(said(f"{name}, {snapshot}", found), flush=True)
         compact(data)

@@ -9,7 +9,7 @@ queue is in `overdue`. The broker owns it, protocols call it; no I/O.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -72,8 +72,8 @@ class Queues:
         self.awaiting: dict[str, dict[Reader, None]] = {}
         self.ahead = 0
         self.moved: list[Callable[[Queue], None]] = []
-        self._line: deque[Queue] = deque()  # in which more waits than this turn had time for
-        self._looking: set[Queue] = set()  # those of the line
+        # In which more waits than a turn had time for: each once, and the first one is next.
+        self._line: OrderedDict[Queue, None] = OrderedDict()
         self._going_on = False
         self._handed, self._handed_in = 0, 0.0  # messages in this turn; which one it is
         self._ended = 0  # what the names of those weigh at the most whose next id is remembered
@@ -515,9 +515,7 @@ class Queues:
 
     def _look_on(self, queue: Queue) -> None:
         """Offer in another turn what waits there, behind the others of which that is so."""
-        if queue not in self._looking:
-            self._looking.add(queue)
-            self._line.append(queue)
+        self._line.setdefault(queue)
         self.go_on()
 
     def go_on(self) -> None:
@@ -535,9 +533,7 @@ class Queues:
     def _through_the_line(self) -> Iterator[None]:
         try:
             while self._line and not self._lags():
-                queue = self._line.popleft()
-                self._looking.discard(queue)
-                self._offer_again(queue)
+                self._offer_again(self._line.popitem(last=False)[0])
                 yield
         finally:
             self._going_on = False

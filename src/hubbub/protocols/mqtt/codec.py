@@ -179,12 +179,9 @@ def publish(
     dup: bool = False, properties: bytes = b"",
 ) -> bytes:  # fmt: skip
     """A PUBLISH; for QoS 1 and 2 with its packet id, which may be a placeholder of 0."""
-    head = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     identifier = IDS[2 * packet_id : 2 * packet_id + 2] if qos else b""
-    size = 2 + len(topic) + len(identifier) + len(properties) + len(payload)
-    start = bytes((head, size)) if size < 128 else bytes((head,)) + variable(size)
-    length = len(topic).to_bytes(2, "big")
-    return b"".join((start, length, topic, identifier, properties, payload))
+    said = len(topic).to_bytes(2, "big") + topic
+    return put_together(dup << 3 | qos << 1 | retain, said, identifier + properties, payload)
 
 
 def put_together(flags: int, topic: bytes, begin: bytes, payload: bytes) -> bytes:

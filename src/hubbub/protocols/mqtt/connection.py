@@ -10,7 +10,7 @@ acknowledged by `hold`: when its row is durable.
 PUBLISH packets that follow each other with the same first bytes (type, length, topic) and, in
 5.0, without properties form one run, found with one `startswith` a message, and travel as one
 slice of what was received. Properties that say the same as those of a message before, and nothing
-that is for the hub, are not read again (`Incoming.plain`); one that says its topic by an alias goes
+that is for the hub, are not read again (`Incoming.learn`); one that says its topic by an alias goes
 the same way with the topic in its place (`Incoming.spelled_out`). 5.0 differs from 3.1.1 by the
 dialect of the session, and here by `_v5` where packets have more to say. What a client of 5.0 does
 wrong is told to it in a DISCONNECT with the reason code of the PacketError; before 5.0 the

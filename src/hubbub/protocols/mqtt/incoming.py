@@ -24,16 +24,14 @@ _UNKNOWN: Final = (0, b"")  # properties that were not read yet
 
 class Incoming:
     """Of one connection. `unreleased`: its QoS 2 publishes that wait for a PUBREL. `kept`: bytes of
-    its will, and of the topics that it has aliases for. `plain`: properties of messages, with
-    their length before them, that were read once and are for receivers alone; of all connections.
+    its will, and of the topics that it has aliases for.
     """
 
-    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "kept", "plain", "unreleased")
+    __slots__ = ("_aliases", "_due", "_log", "_mqtt", "_owed", "kept", "unreleased")
 
     def __init__(self, mqtt: Sessions) -> None:
         self.unreleased = self.kept = 0
         self._mqtt = mqtt
-        self.plain = mqtt.plain_properties
         self._log = mqtt.broker.log
         self._aliases: dict[int, bytes] | None = None  # until it says one
         self._due: deque[tuple[int, int, int]] | None = None  # until something is
@@ -104,14 +102,14 @@ class Incoming:
             return
         if spec.RESPONSE_TOPIC in properties.texts or spec.CORRELATION in properties.texts:
             return
-        known = self._mqtt.aliased_properties
-        if len(self.plain) + len(known) >= PLAIN_PROPERTIES:
-            self.plain.clear()
-            known.clear()
+        plain, aliased = self._mqtt.plain_properties, self._mqtt.aliased_properties
+        if len(plain) + len(aliased) >= PLAIN_PROPERTIES:
+            plain.clear()
+            aliased.clear()
         if alias:
-            known[body[start : start + 1 + said]] = alias, properties.encode()
+            aliased[body[start : start + 1 + said]] = alias, properties.encode()
         else:
-            self.plain.add(body[start : start + 1 + said])
+            plain.add(body[start : start + 1 + said])
 
     def verdict(self, packet: Publish, properties: Properties, route: Route) -> int:
         """The reason code of the answer; from 0x80 on the message is not taken."""

@@ -41,6 +41,7 @@ class Sessions(Protocol):
         self._dialects: dict[tuple[bool, str], Dialect] = {(False, ""): PLAIN}
         self.sessions: dict[str, MqttSession] = {}
         self.exchanging: set[Serial] = set()
+        # Of messages, with their length before them: read once, and for receivers alone.
         self.plain_properties: set[bytes] = set()
         # With an alias in the place of a topic: which one, and what else they say.
         self.aliased_properties: dict[bytes, tuple[int, bytes]] = {}

@@ -119,7 +119,7 @@ class Reading(Wait):
         for at, (seq, place, number, _) in enumerate(found):
             if at and seq != found[at - 1][0]:
                 stint = stint or Stint(broker.clock)
-                if broker.has_fetched_enough() or (at >= AT_ONCE and stint.over()):
+                if self._has_read_enough(at, stint):
                     del found[at:]
                     break
             try:
@@ -168,11 +168,14 @@ class Reading(Wait):
             size += one[3]
         return chosen
 
+    def _has_read_enough(self, count: int, stint: Stint) -> bool:
+        """Whether others are heard before it gets more than these."""
+        return self.broker.has_fetched_enough() or (count >= AT_ONCE and stint.over())
+
     def _leased(self, queue: Queue, stint: Stint) -> Iterator[Read]:
         """What it gets of one queue, at least one message."""
-        broker = self.broker
         for count in range(self._leases):
-            if count and (broker.has_fetched_enough() or (count >= AT_ONCE and stint.over())):
+            if count and self._has_read_enough(count, stint):
                 break
             taken = self.broker.queues.take(queue, self.session)
             if taken is None:
