@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
+from hubbub.core.context import LAGGING
 from hubbub.core.limits import PREFETCH
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.queue import SPARSE, Queue, Reader
-from hubbub.core.queues import HANDED, LAGGING, LOOKED
+from hubbub.core.queues import HANDED, LOOKED
 from hubbub.core.session import Session
 from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, shape, snapshot
 

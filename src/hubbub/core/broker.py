@@ -59,7 +59,7 @@ from hubbub.core.session import (
     row_about,
 )
 from hubbub.core.share import Groups
-from hubbub.core.state import Key, connect_row
+from hubbub.core.state import LENT, Key, connect_row
 from hubbub.core.staying import places_of, stays
 from hubbub.core.topics import (
     CLIENT,
@@ -242,10 +242,10 @@ class Broker(Context):
 
     def end(self, session: Session) -> None:
         """A lasting session is over for good."""
+        self.change(row_about(session, schema.END, properties=LENT if session.shared else b""))
         self._forget(session)
         self.quotas.give(SESSIONS, session.payer, weight_of(session.client))
         self.sessions.pop((session.protocol, session.client), None)
-        self.change(row_about(session, schema.END))
         self.homes.ended(session)
 
     def _forget(self, session: Session) -> None:
@@ -260,8 +260,7 @@ class Broker(Context):
         for subscription in subscriptions:
             self.observers.tell(subscription.filter, subscription.literal)
         shared, session.shared = session.shared, NO_SHARED
-        for seq, name in shared.items():
-            self.groups.give_again(seq, name)
+        self.groups.give_all_again(shared.items())
 
     def may_last(self, session: Session) -> bool:
         """Whether there is room for one more session that outlives its connection."""
@@ -377,8 +376,7 @@ class Broker(Context):
             self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
         for state in list(self.state.sessions.values()):
             self.take_up(state, by_name.get(state.protocol))
-        for seq, group in sorted(self.state.on_loan):
-            self.groups.give_again(seq, group)
+        self.groups.give_all_again(sorted(self.state.on_loan))
         if not self.undecided:
             publish_wills(self.state.wills.values(), by_name)
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Final
 
 from hubbub.core.audit import Audit
 from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.homes import Homes
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import TURN_FETCHED_BYTES
+from hubbub.core.limits import GROUP_ROWS, TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
@@ -31,6 +32,8 @@ from hubbub.core.state import Key, State
 from hubbub.core.topics import DELAYED, Filters, delayed_topic, matches
 from hubbub.core.turns import Stint, Turns
 from hubbub.schema import Row, numbered
+
+LAGGING: Final = 4 * GROUP_ROWS  # rows, far from where those who publish have to wait
 
 
 class Context:
@@ -118,6 +121,11 @@ class Context:
         if turn != self._fetched_in:
             self._fetched, self._fetched_in = fetched, turn
         return fetched - self._fetched >= TURN_FETCHED_BYTES
+
+    def lags(self) -> bool:
+        """Whether so many rows wait for the disk that what waits here makes no more of them."""
+        log = self.log
+        return log.records and log.position - log.handed > LAGGING
 
     def catch_up_later(self, who: object, catch_up: Callable[[], None]) -> None:
         """That is why it does so in another turn."""

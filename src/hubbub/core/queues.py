@@ -22,7 +22,6 @@ from hubbub.core.homes import Home
 from hubbub.core.latency import Calls
 from hubbub.core.limits import (
     ENDED_QUEUES,
-    GROUP_ROWS,
     IDS_AHEAD,
     PREFETCH,
     QUEUE_BYTES,
@@ -44,7 +43,6 @@ log = logging.getLogger("hubbub.queues")
 
 LOOKED: Final = 5_000  # queues that are looked at in a turn: half a millisecond
 HANDED: Final = 500  # messages of a turn that consumers have at once: 5 ms; the rest have turns
-LAGGING: Final = 4 * GROUP_ROWS  # rows, far from where those who publish have to wait
 TOO_LARGE: Final = "too large for all who take from the queue"
 
 # A request that nobody can take, its queue and id there, and who was offered it.
@@ -511,7 +509,7 @@ class Queues:
 
     def _offer_again(self, queue: Queue) -> None:
         if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
-            self.offer(queue, 0 if self._lags() else PREFETCH)  # whatever others had
+            self.offer(queue, 0 if self.broker.lags() else PREFETCH)  # whatever others had
 
     def _look_on(self, queue: Queue) -> None:
         """Offer in another turn what waits there, behind the others of which that is so."""
@@ -524,7 +522,7 @@ class Queues:
         """
         if self._going_on or not self._line:
             return
-        if self._lags():
+        if self.broker.lags():
             self.broker.again(self, self.go_on)
         else:
             self._going_on = True
@@ -532,7 +530,7 @@ class Queues:
 
     def _through_the_line(self) -> Iterator[None]:
         try:
-            while self._line and not self._lags():
+            while self._line and not self.broker.lags():
                 self._offer_again(self._line.popitem(last=False)[0])
                 yield
         finally:
@@ -599,12 +597,7 @@ class Queues:
         turn = self.broker.clock.turned
         if turn != self._handed_in:
             self._handed, self._handed_in = 0, turn
-        return self._handed >= HANDED or self._lags()
-
-    def _lags(self) -> bool:
-        """Whether so many rows wait for the disk that what waits here makes no more of them."""
-        log = self.broker.log
-        return log.records and log.position - log.handed > LAGGING
+        return self._handed >= HANDED or self.broker.lags()
 
     def take(self, queue: Queue, session: Session) -> tuple[int, Message] | None:
         """Lease the oldest waiting message to a session that asks for one: its id and itself."""

@@ -16,7 +16,7 @@ member. Called by the broker; no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from hubbub import schema
@@ -88,6 +88,8 @@ class Group(Session):
                 session.share(run.first, self.client)
             if run.route.shared:
                 self._loan(run.first, self.client, qos == 1 and not session.lasting)
+        elif run.route.shared:
+            self._loan(run.first, self.client, False)
         session.deliver(run, member)
 
     def _choose(self, run: Run) -> Subscription | None:
@@ -175,6 +177,22 @@ class Groups:
             self.broker.filters.remove(group.entrance)
             group.entrance.session = self.broker.itself  # else they refer to one another for ever
             del self.by_filter[subscription.filter]
+
+    def give_all_again(self, shared: Iterable[tuple[int, str]]) -> None:
+        """A member is gone that had not acknowledged these, which may be very many."""
+        self._give_on(iter(shared))
+
+    def _give_on(self, shared: Iterator[tuple[int, str]]) -> None:
+        self.broker.in_turns(self._given(shared))
+
+    def _given(self, shared: Iterator[tuple[int, str]]) -> Iterator[None]:
+        """Where the disk is far behind it goes on a moment later: each choice may be a row."""
+        for seq, name in shared:
+            self.give_again(seq, name)
+            if self.broker.lags():
+                self.broker.again(shared, partial(self._give_on, shared))
+                return
+            yield
 
     def give_again(self, seq: int, name: str) -> None:
         """A member of the group is gone and had not acknowledged this message."""

@@ -41,6 +41,7 @@ _SHARE = SHARE.encode()
 # Two things can begin at a queue's name: the queue, and the number that stands for the name.
 ID_OF_QUEUE = b'{"id":true}'
 ID_OF_SUBTOPIC = b'{"subtopic":true}'  # of one without a name: some clients make it
+LENT: Final = b'{"lent":true}'  # of an end: what it had of groups is for others of them
 
 
 def subtopic_properties(name: str) -> bytes:
@@ -271,7 +272,9 @@ class State(Retaining):
         session.backlog.tried = max(session.backlog.tried, number)
 
     def _end(self, row: Row) -> None:
-        self.sessions.pop(self._key(row), None)
+        session = self.sessions.pop(self._key(row), None)
+        if session is not None and row.properties == LENT:
+            self.on_loan.update(session.shared.items())
 
     def _subscribe(self, row: Row) -> None:
         queue = self._bound_queue(row)

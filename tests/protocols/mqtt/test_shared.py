@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from hubbub.core.context import LAGGING
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -166,6 +167,56 @@ def test_what_a_member_had_that_ended_with_the_hub_goes_to_another(from_snapshot
     assert not stage.broker.state.on_loan
     stage = restarted(stage, from_snapshot)
     assert payloads(Modern(stage, "lasting", False, told(LASTING)).hear()) == []
+
+
+def ended_with_much(stage: Stage) -> Modern:
+    """A lasting member has ended that had ten. The other has one of them: the disk is slow."""
+    away = member(stage, "away", 1, True)
+    publish(stage.device("bob"), 10)
+    away.far.hang_up("lost")
+    here = member(stage, "here", 1, True)
+    stage.log.handed = stage.log.position - LAGGING - 1
+    Modern(stage, "away", clean=True)
+    assert payloads(here.hear()) == ["000"]
+    assert len(stage.broker.state.on_loan) == 9
+    return here
+
+
+def test_what_a_member_had_that_ended_goes_to_others_in_turns() -> None:
+    """80,000 in one piece kept all others waiting for half a second, scattered ones for seconds."""
+    stage = Stage()
+    here = ended_with_much(stage)
+    for call in stage.broker.to_try_again():
+        call()
+    stage.tick()
+    assert payloads(here.hear()) == ["001"], "as slow as the disk"
+    stage.log.handed = stage.log.position
+    for call in stage.broker.to_try_again():
+        call()
+    stage.tick()
+    assert payloads(here.hear()) == [f"{n:03}" for n in range(2, 10)]
+    assert stage.broker.state.on_loan == set()
+
+
+@pytest.mark.parametrize("from_snapshot", [True, False])
+def test_a_crash_on_the_way_loses_none_of_them(from_snapshot: bool) -> None:
+    stage = Stage()
+    ended_with_much(stage)
+    stage = restarted(stage, from_snapshot)
+    here = Modern(stage, "here", False, told(LASTING))
+    assert payloads(here.hear()) == [f"{n:03}" for n in range(10)]
+    assert stage.broker.state.on_loan == set()
+
+
+def test_what_is_lent_is_over_with_a_member_that_acknowledges_nothing() -> None:
+    stage = Stage()
+    lasting, clean = member(stage, "lasting", 1, True), member(stage, "clean")
+    publish(stage.device("bob"), 2)
+    lasting.far.hang_up("lost")
+    quick = member(stage, "quick", 0)
+    clean.far.hang_up("lost")
+    assert payloads(quick.hear()) == ["001"]
+    assert stage.broker.state.on_loan == set(), "a restart would give it to another one"
 
 
 def test_what_is_lent_is_forgotten_with_the_group() -> None:
