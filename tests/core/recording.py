@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.log import Log
 from hubbub.core.message import SPELLED, Message, Run, message_of, row_of
-from hubbub.core.session import Session, SessionState, Subscription
+from hubbub.core.session import LEASED, Session, SessionState, Subscription
 from hubbub.core.state import State
 from hubbub.errors import UnreadableError
 from hubbub.schema import PUBLISH, Row
@@ -140,13 +140,13 @@ def seqs(state: State) -> dict[str, int]:
     return {topic: kept.seq for topic, kept in state.retained.items()}
 
 
-def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
+def shape(state: State) -> dict[str, Any]:
     """All that a state says, to be compared.
 
-    `leased` messages have only a number in the fold: a restart ends their leases.
+    Leased messages have only a number in the fold: a restart ends their leases.
     """
     return {
-        "sessions": {key: _session(one, leased) for key, one in state.sessions.items()},
+        "sessions": {key: _session(one) for key, one in state.sessions.items()},
         "queues": {
             name: (queue.next, queue.owner, queue.messages, queue.bindings, set(queue.answers))
             for name, queue in state.queues.items()
@@ -163,18 +163,18 @@ def shape(state: State, leased: Container[int] = ()) -> dict[str, Any]:
     }
 
 
-def _session(session: SessionState, leased: Container[int]) -> dict[str, Any]:
+def _session(session: SessionState) -> dict[str, Any]:
     backlog, will = session.backlog, session.will
+    entries = dict(enumerate(backlog.entries, backlog.first))
+    leased = {number for number, entry in entries.items() if entry & LEASED}
     deliveries = {
-        number: entry
-        for number, entry in enumerate(backlog.entries, backlog.first)
-        if entry and entry >> 35 not in leased
+        number: entry for number, entry in entries.items() if entry and number not in leased
     }
     return {
         "subscriptions": session.subscriptions,
         "deliveries": deliveries,
         "next": backlog.next,
-        "received": backlog.received,
+        "received": backlog.received - leased,
         "open": session.open_ids,
         "shared": session.shared,
         "expires": session.expires,

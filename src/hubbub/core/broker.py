@@ -301,7 +301,11 @@ class Broker(Context):
         name = new.filter
         if old is None:
             self.enter(new)
-        elif name.startswith(QUEUE) or old.literal != new.literal:
+        elif name.startswith(QUEUE):
+            if not self.queues.consume_instead(name[len(QUEUE) :], old, new):
+                self._leave(old)
+                self.enter(new)
+        elif old.literal != new.literal:
             self._leave(old)
             self.enter(new)
         elif is_group(name, new.literal):

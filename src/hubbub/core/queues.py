@@ -484,6 +484,17 @@ class Queues:
             if queue is not None:
                 queue.recall()
 
+    def consume_instead(self, name: str, old: Subscription, new: Subscription) -> bool:
+        """A consumer wishes something else, and keeps what it has. False if it is elsewhere."""
+        queue = self.broker.state.queues.get(name)
+        consumers = queue.consumers if queue is not None else self.expecting.get(name)
+        if consumers is None or old not in consumers:
+            return False
+        consumers[consumers.index(old)] = new
+        if queue is not None:
+            queue.recall()
+        return True
+
     def consume_no_more(self, name: str, subscription: Subscription) -> None:
         queue = self.broker.state.queues.get(name)
         if queue is None and self.broker.homes.consume_no_more(name, subscription):

@@ -8,7 +8,8 @@ those that are not acknowledged, oldest first:
 
     number   first      first+1     …            sent               next
              |----- in flight, in order -----|----- waiting -----|
-             entry = seq << 35 | bytes << 3 | retained << 2 | qos, or 0 once acknowledged early
+             entry = seq << 35 | leased << 34 | bytes << 3 | retained << 2 | qos, or 0 once
+                     acknowledged early
 
 The payloads stay in the log. Nothing here knows a protocol or does I/O.
 """
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 FOR_EVER: Final = 0xFFFF_FFFF  # the expiry, in seconds, of a session that does not end by itself
 FULL: Final = "backlog full"  # why a message is dropped, or may not wait
 UNCOUNTED: Final = Traffic()  # of who is not connected here
-SIZE: Final = 0xFFFF_FFFF  # of the payload, in an entry of a backlog
+SIZE: Final = 0x7FFF_FFFF  # of the payload, in an entry of a backlog
+LEASED: Final = 1 << 34  # there: a queue's, of which the journal's fold has no more than the number
 NOTHING: Final[deque[int]] = deque(maxlen=0)  # shared by all backlogs that are empty
 NONE: Final[set[int]] = set()  # the same of numbers: nothing is added to this one
 
@@ -89,6 +91,17 @@ class Backlog:
         else:
             self.entries.extend([low] * count)
 
+    def lease(self, seq: int, qos: int, size: int) -> None:
+        """One more delivery, of a message that is a queue's."""
+        self.add(seq, 1, qos, False, size)
+        self.entries[-1] |= LEASED
+
+    def end_leases(self, most: int) -> None:
+        """None of these is sent again; they are among the oldest `most`."""
+        ends = [at for at, one in enumerate(islice(self.entries, most), self.first) if one & LEASED]
+        for number in ends:
+            self.remove(number)
+
     def join(self, other: Backlog) -> None:
         """What waits in another one, of which nothing was sent, waits behind this."""
         if other.entries:
@@ -118,9 +131,9 @@ class Backlog:
         return self.entries[number - self.first] & 3
 
     def number_of(self, seq: int) -> int:
-        """The number of the oldest delivery of that message, or -1. Usually near the front."""
+        """The number of its oldest delivery that is no lease, or -1. Usually near the front."""
         for index, entry in enumerate(self.entries):
-            if entry and entry >> 35 == seq:
+            if entry and entry >> 35 == seq and not entry & LEASED:
                 return self.first + index
         return -1
 
@@ -128,13 +141,16 @@ class Backlog:
         """What a row needs, beside the message, to mean this delivery: nothing, as a rule.
 
         The same message may be there twice (retained, on a second subscription); then the
-        oldest is meant, and any other is named in the properties.
+        oldest is meant, and any other is named in the properties. So is a lease.
         """
         oldest = self.number_of(self.seq(number))
         return b"" if oldest == number else b'{"delivery":%d}' % number
 
     def holds(self, number: int) -> bool:
         return self.first <= number < self.next and self.entries[number - self.first] != 0
+
+    def leased(self, number: int) -> bool:
+        return self.entries[number - self.first] & LEASED != 0
 
     def retained(self, number: int) -> bool:
         return self.entries[number - self.first] & 4 != 0

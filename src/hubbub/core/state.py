@@ -461,7 +461,8 @@ class State(Retaining):
             return
         number = _delivery(session, row)
         if number >= 0:
-            session.backlog.receive(range(number, number + row.number))
+            numbers = range(number, number + row.number)
+            session.backlog.receive(filter(session.backlog.holds, numbers))
 
     def _ack(self, row: Row) -> None:
         if row.topic.startswith(_QUEUE):

@@ -6,8 +6,10 @@ import pytest
 
 from hubbub.core.limits import PREFETCH
 from hubbub.core.message import Message
+from hubbub.core.queue import QueueSettings
 from hubbub.core.quotas import DELAYED
 from hubbub.protocols.mqtt import codec
+from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern
 
@@ -115,6 +117,58 @@ def test_a_lasting_consumer_gets_back_what_it_held() -> None:
     assert again.startswith("$queue/q=1 q1")
     ann.answer_one()
     assert waiting(stage) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_who_subscribes_to_a_queue_again_keeps_what_it_has(clean: bool) -> None:
+    """It got each a second time, and if it lasts the first one again when it came back."""
+    stage = Stage()
+    ann = consumer(stage, clean=clean)
+    send(stage, "0", "1")
+    assert ann.hear() == ["$queue/q=0 q1 #1", "$queue/q=1 q1 #2"]
+    ann.subscribe("$queue/q", 0)
+    send(stage, "2")
+    assert ann.hear() == ["SUBACK 5: 0", "$queue/q=2"]
+    ann.answer(codec.PUBACK, 1)
+    assert waiting(stage) == [1]
+    ann.far.hang_up("lost")
+    assert len(stage.broker.state.queues["q"].consumers) == (not clean)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_leased_for_too_long_does_not_come_back_with_its_client(qos: int) -> None:
+    """Another one has done it meanwhile."""
+    stage = Stage()
+    stage.broker.queues.configure(stage.broker.queues.named("q"), QueueSettings(lease=5.0))
+    ann = consumer(stage, clean=False, qos=qos)
+    send(stage, "0", qos=qos)
+    if qos == 2:
+        ann.answer(codec.PUBREC, 1)
+    ann.say(codec.unsubscribe(6, [b"$queue/q"]))
+    bob = consumer(stage, "bob")
+    assert bob.open == [(codec.PUBACK, 1)]
+    bob.answer(codec.PUBACK, 1)
+    assert waiting(stage) == []
+    ann.far.hang_up("lost")
+    assert stage.device("ann", clean=False).hear() == ["CONNACK 0 present"]
+    assert folded(stage.log.rows).sessions["mqtt", "ann"].backlog.received == set()
+
+
+@pytest.mark.parametrize("from_snapshot", [False, True])
+def test_what_was_leased_is_not_taken_for_what_is_its_own(from_snapshot: bool) -> None:
+    """The same message twice: a late acknowledgement of the one ended the other."""
+    stage = Stage()
+    stage.broker.queues.bind(stage.broker.queues.named("q"), "a/b")
+    ann = consumer(stage, clean=False)
+    stage.device("bob").publish("a/b", b"x", 1, retain=True)
+    ann.subscribe("a/#", 1)
+    assert ann.hear() == ["a/b=x q1 #1", "SUBACK 5: 1", "a/b=x q1 #2 retain"]
+    ann.say(codec.unsubscribe(6, [b"$queue/q"]))
+    ann.answer(codec.PUBACK, 1)
+    stage.tick()
+    stage = restarted(stage, from_snapshot)
+    (_, again) = stage.device("ann", clean=False).hear()
+    assert again == "a/b=x q1 #2 dup retain"
 
 
 @pytest.mark.parametrize("from_snapshot", [False, True])

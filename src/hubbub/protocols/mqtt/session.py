@@ -203,10 +203,7 @@ class MqttSession(Session):
         self._aliases = NO_ALIASES
         self.requests = NO_REQUESTS
         self.broker.shortcuts.forget(self._asked)
-        for seq in self.leases:
-            number = self.backlog.number_of(seq)
-            if number >= 0:
-                self.backlog.remove(number)
+        self.backlog.end_leases(self.window)  # no more waited when one was added
         self.backlog.rewind()
 
     def taken_over(self) -> None:
@@ -358,7 +355,9 @@ class MqttSession(Session):
             self._remember_request(message)
         qos = min(message.qos, subscription.qos)
         if qos:
-            if not self.lasting or not retained:
+            if message.seq in self.leases and not retained:
+                self.backlog.lease(message.seq, qos, len(message.payload))
+            elif not self.lasting or not retained:
                 self.backlog.add(message.seq, 1, qos, retained, len(message.payload))
             if retained and self.dialect.v5:
                 if self._offered is NOT_OFFERED:
@@ -620,7 +619,7 @@ class MqttSession(Session):
 
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
-        if self.lasting and seq not in self.leases:
+        if self.lasting and not self.backlog.leased(number):
             self._acknowledge(number, 1)
         self.backlog.remove(number)
         self._offered.pop(number, None)
