@@ -22,7 +22,9 @@ from tests.protocols.mqtt.conversation import Device, Stage
 
 CLIENTS = st.sampled_from(["ann", "bob", "cid"])
 TOPICS = st.sampled_from(["a/b", "a/c", "b", "$queue/q", "$x", "bound/x"])
-WISHES = st.sampled_from(["a/b", "a/+", "a/#", "b", "$queue/q", "$queue/r", "$client/self"])
+WISHES = st.sampled_from(
+    ["a/b", "a/+", "a/#", "b", "$queue/q", "$queue/r", "$client/self", "bound/x", "$share/g/a/#"]
+)
 
 
 def test_every_kind_has_its_fold() -> None:
