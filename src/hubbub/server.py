@@ -28,7 +28,7 @@ from hubbub.core import broker
 from hubbub.core.metrics import Metrics
 from hubbub.embed.hub import Hub
 from hubbub.errors import HubbubError
-from hubbub.runtime.allocator import LOOK_SECONDS, Departures, give_back
+from hubbub.runtime.allocator import LOOK_SECONDS, Leavings, give_back
 from hubbub.runtime.binding import ServerSocket
 from hubbub.runtime.collector import Aside
 from hubbub.runtime.listener import Listener
@@ -164,11 +164,11 @@ async def _tell(repeats: Repeats) -> None:
 
 
 async def _tidy(metrics: Metrics) -> None:
-    """What many connections had goes back to the machine when they have gone."""
-    departures = Departures()
+    """What many connections had, or few that had much, goes back to the machine afterwards."""
+    leavings = Leavings()
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        departures.look(metrics.connections_ended)
+        leavings.look(metrics.connections_ended)
 
 
 def _switch(trace: Trace, node: Node) -> None:
