@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from hubbub.config.settings import Settings
+from hubbub.config.settings import Bridge, Settings
 from hubbub.core.turns import Turns
 from hubbub.protocols.mqtt import codec
+from hubbub.runtime.dialer import Line
 from hubbub.runtime.node import Node
 from hubbub.runtime.socket import Socket
 from hubbub.runtime.turn import Steady
@@ -49,7 +50,7 @@ class Longest:
 @pytest.fixture
 def longest(monkeypatch: pytest.MonkeyPatch) -> Longest:
     longest = Longest()
-    for reader in (Socket, Steady):
+    for reader in (Socket, Steady, Line):
         monkeypatch.setattr(reader, "data_received", longest.of(reader.data_received))
     monkeypatch.setattr(Turns, "settle", longest.of(Turns.settle))
     return longest
@@ -151,4 +152,33 @@ async def test_a_list_of_many_queues(hub: Node, longest: Longest) -> None:
     heard = await asked(hub, *said, until=len(heads) + size)
     assert heard.startswith(heads + b'["q29999","q29998",')
     assert heard.endswith(b'"q00000"]')
+    assert longest.seconds < MOST
+
+
+async def test_a_broker_of_a_bridge_that_says_much_at_once(
+    tmp_path: Path, longest: Longest
+) -> None:
+    """A read has room for 13,000 messages, which took a third of a second, and there are more."""
+    count, over = 40_000, asyncio.Event()
+
+    async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(codec.connack(False, 0))
+        some = [codec.publish(b"b/%d" % (one % 100), b"x", 0) for one in range(count)]
+        writer.write(b"".join(some))
+        await writer.drain()
+        await over.wait()
+        writer.close()
+
+    gc.disable()
+    async with await asyncio.start_server(broker, "127.0.0.1", 0) as server:
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        bridge = Bridge(name="b", addresses=(address,), topics=("b/# in 0",), version="3.1.1")
+        data = str(tmp_path / "data")
+        settings = Settings(listen=("127.0.0.1:0",), data=data, bridge=(bridge,))
+        async with Node(settings) as hub, asyncio.timeout(60):
+            while hub.broker.metrics.messages_in < count:
+                await asyncio.sleep(0.01)
+            over.set()
+    gc.enable()
     assert longest.seconds < MOST

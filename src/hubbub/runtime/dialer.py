@@ -23,6 +23,7 @@ from hubbub.config.settings import Bridge as BridgeSettings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection
+from hubbub.core.gate import Carrier
 from hubbub.core.limits import SEND_BUFFER
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError, SettingError
@@ -51,7 +52,9 @@ class Host(typing.Protocol):
 
 
 class Line(asyncio.Protocol):
-    """One connection that was dialled. `ended` is set when its socket is gone."""
+    """One connection that was dialled. `ended` is set when its socket is gone. `held`: the disk is
+    behind; `busy`: what was read last is not worked on yet. Nothing is read meanwhile.
+    """
 
     def __init__(self, host: Host, converse: Converse, address: str) -> None:
         self.hub = host
@@ -59,7 +62,7 @@ class Line(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.connection: Connection | None = None
         self.link: Link | None = None
-        self.held = False
+        self.held = self.busy = False
         self.ended = asyncio.Event()
         self._converse = converse
 
@@ -70,30 +73,52 @@ class Line(asyncio.Protocol):
         self.link = Link(self.hub.broker.outgoing, self.transport)
         self.link.relieved = self.resume_writing
         self.connection = self._converse(self.link, self.address)
+        self.connection.opening.carrier = LineCarrier(self)
         self.connection.start()
         self.hub.schedule()
 
     def data_received(self, data: bytes) -> None:
         self.hub.broker.metrics.bytes_received += len(data)
-        assert self.connection is not None and self.link is not None
+        connection = self.connection
+        assert connection is not None and self.link is not None
+        self.run(lambda: connection.feed(data))
+        if not self.link.out and self.transport is not None:
+            acknowledge(self.transport)  # no answer takes the kernel's along
+        if self.hub.pressure.crowded(True, self.link):
+            self.hub.pressure.hold_back(self)
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Let the connection do something, as long as there is one."""
+        if self.connection is None or self.link is None:
+            return
         try:
-            self.connection.feed(data)
+            action()
         except ProtocolError as error:
             self.link.close(error.reason)
         except Exception:
             log.exception("%s broke the hub's own code; closed", self.address)
             self.link.close("internal error")
         self.hub.schedule()
-        if not self.link.out and self.transport is not None:
-            acknowledge(self.transport)  # no answer takes the kernel's along
-        if self.hub.pressure.crowded(True, self.link):
-            self.hub.pressure.hold_back(self)
+
+    def listens(self, listens: bool) -> None:
+        """Its connection works in turns, and hears no more until it is done; or it is."""
+        self.busy = not listens
+        if not self.busy:
+            self._read_on()
+        elif self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def go_on(self) -> None:
         """The disk has caught up."""
+        self.held = False
+        self._read_on()
         if self.transport is not None and self.connection is not None:
-            self.transport.resume_reading()
             self.connection.listens(self.hub.clock.now())
+
+    def _read_on(self) -> None:
+        transport = self.transport
+        if transport is not None and not (self.held or self.busy or transport.is_closing()):
+            transport.resume_reading()
 
     def resume_writing(self) -> None:
         if self.link is not None and self.connection is not None:
@@ -110,6 +135,21 @@ class Line(asyncio.Protocol):
         self.connection = None
         self.ended.set()
         self.hub.schedule()
+
+
+class LineCarrier(Carrier):
+    """A line as its connection sees it, which works in turns."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def run(self, action: Callable[[], None]) -> None:
+        self._line.run(action)
+
+    def listens(self, listens: bool) -> None:
+        self._line.listens(listens)
 
 
 class Dialer:

@@ -33,6 +33,7 @@ from hubbub.core.session import FOR_EVER, Silent, Subscription, row_about
 from hubbub.core.state import lasting_properties
 from hubbub.core.system import announce
 from hubbub.core.topics import SYSTEM, is_filter, is_name, matches
+from hubbub.core.turns import Stint
 from hubbub.errors import ProtocolError, SettingError
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
@@ -350,19 +351,27 @@ class BridgeConnection(Connection):
     # Bytes
 
     def feed(self, data: bytes) -> None:
-        self._heard = self.broker.clock.now()
+        """A broker that has much for us may say thirteen thousand packets in one read."""
+        self._heard = now = self.broker.clock.now()
         gathered = self._gathering.add(data)
         if gathered is None or self._over:
             return
-        at = 0
+        stint, at = Stint(self.broker.clock, now), 0
         for start, body, end in codec.packets(gathered):
             self._packet(gathered[start], gathered[body:end])
             at = end
             if self._over:
                 return
+            if stint.over() and at < len(gathered):
+                self.put_off()
+                self._gathering.block(gathered[at:])
+                return
         if at < len(gathered):
             _, end = codec.extent(gathered, at)
             self._gathering.keep(gathered[at:], end - at)
+
+    def proceed(self) -> None:
+        self.feed(self._gathering.unblock())
 
     def _packet(self, head: int, body: bytes) -> None:
         kind = head >> 4
