@@ -155,6 +155,28 @@ async def test_a_list_of_many_queues(hub: Node, longest: Longest) -> None:
     assert longest.seconds < MOST
 
 
+@pytest.mark.parametrize("name", ["$queue/q", "$share"])
+async def test_a_run_of_messages_that_are_taken_one_by_one(
+    hub: Node, longest: Longest, name: str
+) -> None:
+    """A read of them took 60 to 280 ms, and the loop made 32 of these before it did more."""
+    count = 60_000
+    topic = b"$queue/q" if name == "$queue/q" else b"a"
+    address = hub.listeners[0].address
+    member = await asyncio.open_connection(address.host, address.port)
+    wanted = b"$share/g/a" if name == "$share" else topic
+    member[1].write(codec.connect(b"m", True, 0) + codec.subscribe(1, [(wanted, 0)]))
+    await member[0].readexactly(9)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(codec.connect(b"p", True, 0) + codec.publish(topic, b"x", 0) * count)
+    async with asyncio.timeout(60):
+        while hub.broker.metrics.messages_in < count:
+            await asyncio.sleep(0.01)
+    for one in (writer, member[1]):
+        one.close()
+    assert longest.seconds < MOST
+
+
 async def test_a_broker_of_a_bridge_that_says_much_at_once(
     tmp_path: Path, longest: Longest
 ) -> None:

@@ -10,7 +10,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.connection import Connection
 from hubbub.core.gate import Gate, Opening
-from hubbub.core.limits import WEIGHED_BYTES
+from hubbub.core.limits import TURN_SECONDS, WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.core.log import Log
 from hubbub.core.message import Message
@@ -75,6 +75,9 @@ class Stage:
 
     def hurry(self, link: Link) -> None:
         self.told.append("hurry")
+
+    def rest(self) -> None:
+        self.told.append("rest")
 
     def look_up(self, published: bool) -> None:
         self.told.append(f"look up {published}")
@@ -234,6 +237,14 @@ def test_a_read_that_filled_the_buffer_is_written_at_once(stage: Stage) -> None:
     assert far.pieces == []
     stage.steady.read(bytes(FULL_READ + 1))
     assert sum(map(len, far.pieces)) == 2 * FULL_READ + 1
+
+
+def test_who_fills_the_buffer_is_not_read_on_once_the_turn_had_its_time(stage: Stage) -> None:
+    clock = stage.broker.clock
+    for ago, told in ((-1.0, []), (2 * TURN_SECONDS, ["rest"])):
+        clock.turned = clock.now() - ago
+        stage.steady.read(bytes(FULL_READ + 1))
+        assert stage.told == told
 
 
 def test_a_tick_says_that_a_turn_is_over(stage: Stage) -> None:

@@ -186,6 +186,7 @@ BOUNDS: Final = (
     Bound("refusals_kept", ALL, "the oldest are forgotten"),
     Bound("refusals_told", ALL, "counted, not told one by one"),
     Bound("said_a_second", ALL, "counted, not logged"),
+    Bound("run_looked", CONNECTION, "the clock is looked at"),
     Bound("packets_looked", CONNECTION, "the clock is looked at"),
     Bound("turn_seconds", CONNECTION, "the rest waits for another turn"),
     Bound("turn_fetched_bytes", ALL, "who catches up waits for another turn"),

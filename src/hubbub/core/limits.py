@@ -135,6 +135,7 @@ SAID_A_SECOND: Final = 100  # log lines about who came in; more is a storm, and 
 GONE_MOST: Final = 100  # closed connections of one user that are heard later, at its rate
 
 # The tick.
+RUN_LOOKED: Final = 250  # messages of one run: in a queue or a group each is taken by itself
 PACKETS_LOOKED: Final = 64  # of one client, from one look at the time to the next
 TURN_SECONDS: Final = 0.004  # of work for one client that asks for much; then others work
 TURN_FETCHED_BYTES: Final = 8 * MIB  # read back from files for all who catch up: some milliseconds

@@ -481,6 +481,12 @@ class Paying(Conversing):
         """Whether there is a reason to hear nothing of it now."""
         return bool(self.busy or self.held or self.paused or self.kept) or self.slowed()
 
+    def rest(self) -> None:
+        """It said much at once: all others are heard before it says more."""
+        if self.transport is not None and not (self.transport.is_closing() or self.waits()):
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self.read_on)
+
     def read_on(self) -> None:
         """Unless there is another reason not to."""
         if self.transport is None or self.transport.is_closing() or self.waits():

@@ -242,7 +242,7 @@ class Socket(Arriving):
         except Exception:
             self.broke()
         if len(data) > FULL_READ:
-            self.hub.turn.flush()
+            self.hub.turn.filled(self)
         self.hub.turn.heard(self.link)
         if not out and link is not None and link.prompt and link.out is out:
             self.hurry(link)

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from hubbub.core.broker import Broker
 from hubbub.core.clock import BEGUN
 from hubbub.core.connection import Connection
-from hubbub.core.limits import WEIGHED_BYTES
+from hubbub.core.limits import TURN_SECONDS, WEIGHED_BYTES
 from hubbub.core.link import Link
 from hubbub.errors import ProtocolError
 from hubbub.runtime.busypoll import BusyPoll
@@ -113,6 +113,15 @@ class Turn:
                 safely(self._commit)
         self.flush()
 
+    def filled(self, reader: Reader) -> None:
+        """So much was read of a socket that the loop would read on, and hear nobody else: not once
+        this turn has had its time.
+        """
+        self.flush()
+        clock = self._broker.clock
+        if clock.now() - clock.turned > TURN_SECONDS:
+            reader.rest()
+
     def landed(self, rows: int, seconds: float) -> None:
         """A group of so many rows is on the disk, so long after it was handed on."""
         if self._broker.outgoing.holding:
@@ -159,6 +168,7 @@ class Reader(Protocol):
     def broke(self) -> None: ...
     def schedule(self) -> None: ...
     def hurry(self, link: Link) -> None: ...
+    def rest(self) -> None: ...
     def look_up(self, published: bool) -> None: ...
     def eof_received(self) -> bool | None: ...
     def connection_lost(self, error: Exception | None) -> None: ...
@@ -239,7 +249,7 @@ class Steady:
             self._reader.broke()
         clock.reading = 0
         if len(data) > FULL_READ:
-            self._turn.flush()
+            self._turn.filled(self._reader)
         self._turn.heard(link)
         if not out and link.prompt and link.out is out:  # no answer took the kernel's along
             self._reader.hurry(link)

@@ -30,6 +30,7 @@ from hubbub.core.limits import (
     CONNECT_BYTES,
     LONG_BYTES,
     PACKETS_LOOKED,
+    RUN_LOOKED,
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
@@ -386,12 +387,13 @@ class MqttConnection(Arriving):
             return end
         step = end - pos
         stop = end
-        n = len(buf) if qos < 2 else min(len(buf), pos + twofold.LONGEST * step)
+        n = min(len(buf), pos + (RUN_LOOKED if qos < 2 else twofold.LONGEST) * step)
         if end + step <= n and not said:
             same = buf[pos:mark]
             while stop + step <= n and buf.startswith(same, stop):
                 stop += step
         count = (stop - pos) // step
+        self._costly = self._costly or count == RUN_LOOKED
         if v5 and count > 1:
             lengths = buf[start:stop:step]
             count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on

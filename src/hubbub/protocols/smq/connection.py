@@ -25,7 +25,7 @@ from hubbub.core import rights as gate
 from hubbub.core.broker import Broker
 from hubbub.core.connection import NEVER, Connection, Protocol
 from hubbub.core.gate import Admission, Opening
-from hubbub.core.limits import HEAD_BYTES, PACKETS_LOOKED
+from hubbub.core.limits import HEAD_BYTES, PACKETS_LOOKED, RUN_LOOKED
 from hubbub.core.link import Link
 from hubbub.core.message import Run
 from hubbub.core.past import split
@@ -227,8 +227,10 @@ class SmqConnection(Connection):
                 step = end - at
                 # The same length, type, topic and sender: the same as far as the hub looks.
                 alike = data[at : at + 11]
-                while end + step <= size and data.startswith(alike, end):
+                most = min(size, at + RUN_LOOKED * step)
+                while end + step <= most and data.startswith(alike, end):
                     end += step
+                self._costly = self._costly or end - at == RUN_LOOKED * step
                 if step < codec.PUBLISH_HEAD:
                     raise ProtocolError(f"a Publish has at least 15 bytes, this one {step}")
                 self._publish(alike[3:7], alike[7:11], data[at:end], (end - at) // step)
