@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
@@ -31,6 +32,9 @@ from hubbub.core.state import SHARED
 from hubbub.core.topics import shared_filter
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
+
+# Of a hundred that are away each took its time of each message, and as many wait for each.
+CONSIDERED: Final = 8
 
 
 class Group(Session):
@@ -93,23 +97,30 @@ class Group(Session):
         session.deliver(run, member)
 
     def _choose(self, run: Run) -> Subscription | None:
-        """The next member that has room; if none has, who waits for the fewest messages."""
-        members = self.members
+        """The next member that has room; if none has, who waits for the fewest messages, of the
+        next CONSIDERED that are connected, or else away: others are considered for the next one.
+        """
+        members, sender = self.members, run.sender
         second: Subscription | None = None
+        left = [CONSIDERED, CONSIDERED]  # of who is away, and of others
         for _ in range(len(members)):
             members.rotate(-1)
             member = members[-1]
             session = member.session
-            if session.far and run.sender.far:
+            here = session.number != 0 or session.far
+            if not (here or left[0]) or (session.far and sender.far):
                 continue
             if not session.rights.may(RECEIVE, run.route.name):
                 continue
-            qos, sender = min(run.qos, member.qos), run.sender
+            qos = min(run.qos, member.qos)
             if session.ready() and not (_is_full(session, qos, sender, 1) and payer(sender)):
                 return member
-            if qos and self._may_wait(session, sender, 1, run.payload_size()):
+            if qos and left[here] and self._may_wait(session, sender, 1, run.payload_size()):
+                left[here] -= 1
                 if second is None or _patience(session) < _patience(second.session):
                     second = member
+        if not all(left):
+            members.rotate(-1)
         return second
 
     def crosses(self) -> bool:

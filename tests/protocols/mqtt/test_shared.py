@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from hubbub.core.context import LAGGING
+from hubbub.core.share import CONSIDERED, Group
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
@@ -122,6 +124,29 @@ def test_who_is_away_and_lasting_is_the_last_choice() -> None:
     assert payloads(away.hear()) == ["000", "001"]
     publish(stage.device("bob"), 1)
     assert payloads(away.hear()) == ["000"], "the subscription came back too"
+
+
+def test_of_many_who_are_away_a_message_asks_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many wait for each, and who comes has the next; a hundred took 130 us of each message."""
+    stage = Stage()
+    members = [member(stage, f"m{n}", 1, lasting=True) for n in range(50)]
+    for one in members[1:]:
+        one.far.hang_up("lost")
+    bob, asked = stage.device("bob"), list[str]()
+    publish(bob, 20)
+    assert len(payloads(members[0].hear())) == 20
+    members[0].far.hang_up("lost")
+    may_wait = Group._may_wait
+
+    def watched(*given: Any) -> bool:
+        asked.append(given[1].client)
+        return may_wait(*given)
+
+    monkeypatch.setattr(Group, "_may_wait", watched)
+    publish(bob, 500)
+    waits = [stage.broker.state.sessions["mqtt", f"m{n}"].backlog.entries for n in range(50)]
+    assert {len(one) for one in waits[1:]} <= {9, 10, 11, 12}
+    assert len(asked) == CONSIDERED * 500
 
 
 def test_the_end_of_a_lasting_member_frees_its_messages() -> None:
