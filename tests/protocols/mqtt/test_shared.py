@@ -126,6 +126,7 @@ def test_who_is_away_and_lasting_is_the_last_choice() -> None:
     assert payloads(away.hear()) == ["000"], "the subscription came back too"
 
 
+@pytest.mark.pure
 def test_of_many_who_are_away_a_message_asks_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many wait for each, and who comes has the next; a hundred took 130 us of each message."""
     stage = Stage()
