@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections.abc import Iterator
 
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
@@ -46,6 +47,7 @@ class Sessions(Protocol):
         # With an alias in the place of a topic: which one, and what else they say.
         self.aliased_properties: dict[bytes, tuple[int, bytes]] = {}
         self._due: list[tuple[int, str]] = []
+        self._ending = False
         self._take(Settings())
 
     def apply(self, settings: Settings) -> None:
@@ -125,23 +127,38 @@ class Sessions(Protocol):
     def wake(self, now: float) -> None:
         for serial in list(self.exchanging):
             serial.wake(now)
-        if self.broker.undecided:
+        if not self._ending and self._is_due():
+            self._ending = True
+            self.broker.in_turns(self._ended())
+
+    def _is_due(self) -> bool:
+        due, broker = self._due, self.broker
+        return bool(due) and due[0][0] <= broker.clock.stamp() and not broker.undecided
+
+    def _ended(self) -> Iterator[None]:
+        """In turns: those whose connections broke with one switch end in the same second."""
+        waiting = []
+        try:
+            while self._is_due():
+                due = heapq.heappop(self._due)
+                if (NAME, due[1]) in self.broker.lost:
+                    waiting.append(due)
+                else:
+                    self._look_at(due[1])
+                yield
+        finally:
+            self._ending = False
+            for due in waiting:
+                heapq.heappush(self._due, due)
+
+    def _look_at(self, client: str) -> None:
+        away = self.sessions.get(client)
+        if away is None or away.number:
             return
-        stamp, waiting = self.broker.clock.stamp(), []
-        while self._due and self._due[0][0] <= stamp:
-            due = heapq.heappop(self._due)
-            if (NAME, due[1]) in self.broker.lost:
-                waiting.append(due)
-                continue
-            away = self.sessions.get(due[1])
-            if away is None or away.number:
-                continue
-            self.publish_due_will(away)
-            if self.is_over(away):
-                self.broker.metrics.expired += 1
-                self.end(away)
-        for due in waiting:
-            heapq.heappush(self._due, due)
+        self.publish_due_will(away)
+        if self.is_over(away):
+            self.broker.metrics.expired += 1
+            self.end(away)
 
     def is_over(self, session: MqttSession) -> bool:
         """Whether it has lasted without a connection for as long as it was to."""
