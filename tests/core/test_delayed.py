@@ -6,13 +6,23 @@ import pytest
 
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
+from hubbub.core.context import LAGGING_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.quotas import DELAYED
 from hubbub.core.session import Silent
 from hubbub.core.topics import DELAY_SECONDS, delayed_topic
 from hubbub.schema import REFUSED, changes_state
-from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, snapshot
+from tests.core.recording import (
+    Ear,
+    Hasty,
+    Recording,
+    StillClock,
+    folded,
+    recording,
+    settle,
+    snapshot,
+)
 from tests.rights import ruled
 
 
@@ -159,6 +169,42 @@ def test_very_many_come_in_turns_and_not_in_many_seconds() -> None:
     heard += ear.hear()
     assert [payload for _, payload, _ in heard] == [b"%d" % number for number in range(3_000)]
     assert broker.state.delayed == {}
+
+
+class Slow(Recording):
+    """Its rows wait for the disk."""
+
+    waits = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.waits
+
+
+def test_they_come_no_faster_than_the_disk_takes_them() -> None:
+    """20,000 of 10 KB, a user's fifth, waited in memory to be written, and all others for 1 s."""
+    clock = StillClock()
+    log = Slow(clock)
+    broker = Broker(clock, log, "all")
+    ear = Ear(broker, "ann")
+    broker.subscribe(ear.wish("a"))
+    for number in range(5):
+        broker.post(Message("$delayed/5/a", b"%d" % number, 1))
+    log.waits = LAGGING_BYTES + 1
+    later(broker, 5)
+    assert [payload for _, payload, _ in ear.hear()] == [b"0"] and settle(broker) == 0
+    for call in broker.written():
+        call()
+    assert [payload for _, payload, _ in ear.hear()] == [b"1"]
+    later(broker, 0.25)
+    for call in broker.to_try_again():  # a disk that hangs
+        call()
+    assert [payload for _, payload, _ in ear.hear()] == [b"2"]
+    log.waits = LAGGING_BYTES
+    for call in broker.written():
+        call()
+    assert [payload for _, payload, _ in ear.hear()] == [b"3", b"4"]
+    assert broker.state.delayed == {} and broker.written() == []
 
 
 def test_subscribing_to_what_waits_shows_nothing() -> None:

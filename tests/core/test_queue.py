@@ -303,7 +303,8 @@ def test_nothing_goes_out_while_many_rows_wait_for_the_disk() -> None:
         call()
     assert leases(ann) == [] and settle(broker) == 0
     log.handed = log.position
-    broker.queues.go_on()
+    for call in broker.written():
+        call()
     settle(broker)
     assert leases(ann) == [0]
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from hubbub.config.settings import Bridge, Settings
+from hubbub.core.message import Message
 from hubbub.core.turns import Turns
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.dialer import Line
@@ -122,6 +123,25 @@ async def test_what_one_may_ask(tmp_path: Path, name: str) -> None:
     async with serving(tmp_path / "data") as hub:
         took = await asked_of(hub, ASKED[name]())
     assert took.longest < MOST and took.each < EACH
+
+
+async def test_who_comes_back_when_all_that_waits_has_expired(hub: Node, longest: Longest) -> None:
+    """None of it takes a place in the window or on the link: all of it was looked at at once."""
+    subscribed = LASTING, codec.subscribe(1, [(b"a", 1)])
+    await asked(hub, *subscribed, until=4 + 5)
+    soon = hub.clock.stamp() + 1_500_000
+    for _ in range(30_000):
+        hub.broker.post(Message("a", b"x", 1, expires=soon))
+    hub.schedule()
+    await asyncio.sleep((soon - hub.clock.stamp()) / 1e6 + 0.1)
+    longest.seconds = 0.0
+    await asked(hub, LASTING, codec.PINGREQ_PACKET, until=4 + 2)
+    backlog = hub.broker.state.sessions["mqtt", "ann"].backlog
+    async with asyncio.timeout(60):
+        while backlog.entries:
+            await asyncio.sleep(0.01)
+    assert hub.broker.metrics.dropped == {"expired": 30_000}
+    assert longest.seconds < MOST
 
 
 async def many_queues(hub: Node, longest: Longest) -> None:

@@ -17,7 +17,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.homes import Homes
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import GROUP_ROWS, TURN_FETCHED_BYTES
+from hubbub.core.limits import CONGESTED_BYTES, GROUP_ROWS, TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
@@ -33,7 +33,10 @@ from hubbub.core.topics import DELAYED, Filters, delayed_topic, matches
 from hubbub.core.turns import Stint, Turns
 from hubbub.schema import Row, numbered
 
-LAGGING: Final = 4 * GROUP_ROWS  # rows, far from where those who publish have to wait
+# Of what waits for the disk, far from where those who publish have to wait.
+LAGGING: Final = 4 * GROUP_ROWS
+LAGGING_BYTES: Final = CONGESTED_BYTES // 2
+PASSED_BYTES: Final = TURN_FETCHED_BYTES // 512  # some milliseconds for all of a turn
 
 
 class Context:
@@ -105,27 +108,53 @@ class Context:
         self.homes = Homes()
         self._again: dict[object, Callable[[], object]] = {}
         self._fetched, self._fetched_in = 0, 0.0  # until this turn; which one it is
+        self._passed = 0  # bytes: what was read and led to nothing, as if it were so many
+        self._lagging: dict[object, Callable[[], object]] = {}
         self._behind: set[object] = set()
 
     def in_turns(self, pieces: Iterator[None]) -> None:
-        """Do a long work now, piece by piece, and what is left of it in other turns."""
+        """Do a long work now, piece by piece, and what is left of it in other turns. While much
+        waits for the disk only a piece for each time that it takes some: with the rows of all of
+        it there would be so many that nobody is heard.
+        """
         stint = Stint(self.clock)
         for _ in pieces:
+            if self.lags():
+                self.once_written(pieces, partial(self.in_turns, pieces))
+                return
             if self.has_fetched_enough() or stint.over():
                 self.later(partial(self.in_turns, pieces))
                 return
 
     def has_fetched_enough(self) -> bool:
         """Whether so much was read from files in this turn that others are to be heard first."""
-        fetched, turn = self.log.fetched(), self.clock.turned
+        fetched, turn = self.log.fetched() + self._passed, self.clock.turned
         if turn != self._fetched_in:
             self._fetched, self._fetched_in = fetched, turn
         return fetched - self._fetched >= TURN_FETCHED_BYTES
 
+    def passed_over(self) -> None:
+        """Something was read in this turn and led to nothing, so no link says that it is enough."""
+        self._passed += PASSED_BYTES
+
     def lags(self) -> bool:
-        """Whether so many rows wait for the disk that what waits here makes no more of them."""
+        """Whether so much waits for the disk that what the hub does by itself adds little to it."""
         log = self.log
-        return log.records and log.position - log.handed > LAGGING
+        much = log.position - log.handed > LAGGING or log.pending_bytes > LAGGING_BYTES
+        return log.records and much
+
+    def once_written(self, key: object, call: Callable[[], object]) -> None:
+        """Call it when the disk has taken some of what waits; in a moment at the latest, for it may
+        hang. One call a key; it may ask for another one.
+        """
+        self._lagging[key] = call
+
+    def written(self) -> list[Callable[[], object]]:
+        """What is to be called now that the disk has taken some."""
+        if not self._lagging:
+            return []
+        calls, self._lagging = self._lagging, {}
+        return list(calls.values())
 
     def catch_up_later(self, who: object, catch_up: Callable[[], None]) -> None:
         """That is why it does so in another turn."""
@@ -213,7 +242,7 @@ class Context:
     def to_try_again(self) -> list[Callable[[], object]]:
         """What is to be called now, a moment later."""
         calls, self._again = self._again, {}
-        return list(calls.values())
+        return [*calls.values(), *self.written()]
 
     def level(self, name: str) -> int:
         """How safe what is published there must be before its publisher hears so; 0 = no rule."""

@@ -100,6 +100,11 @@ class Log:
         """Whether rows that nobody waits for are to be handed on now, and not a moment later."""
         return True
 
+    @property
+    def pending_bytes(self) -> int:
+        """About how many bytes wait to be handed on."""
+        return 0
+
     def safe(self, level: int) -> int:
         """The last row of which that level may be promised; of what is elsewhere its number."""
         if level >= ELSEWHERE:

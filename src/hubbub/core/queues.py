@@ -534,7 +534,7 @@ class Queues:
         if self._going_on or not self._line:
             return
         if self.broker.lags():
-            self.broker.again(self, self.go_on)
+            self.broker.once_written(self, self.go_on)
         else:
             self._going_on = True
             self.broker.later(partial(self.broker.in_turns, self._through_the_line()))

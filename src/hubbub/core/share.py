@@ -191,18 +191,11 @@ class Groups:
 
     def give_all_again(self, shared: Iterable[tuple[int, str]]) -> None:
         """A member is gone that had not acknowledged these, which may be very many."""
-        self._give_on(iter(shared))
+        self.broker.in_turns(self._given_again(shared))
 
-    def _give_on(self, shared: Iterator[tuple[int, str]]) -> None:
-        self.broker.in_turns(self._given(shared))
-
-    def _given(self, shared: Iterator[tuple[int, str]]) -> Iterator[None]:
-        """Where the disk is far behind it goes on a moment later: each choice may be a row."""
+    def _given_again(self, shared: Iterable[tuple[int, str]]) -> Iterator[None]:
         for seq, name in shared:
             self.give_again(seq, name)
-            if self.broker.lags():
-                self.broker.again(shared, partial(self._give_on, shared))
-                return
             yield
 
     def give_again(self, seq: int, name: str) -> None:

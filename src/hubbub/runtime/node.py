@@ -462,6 +462,7 @@ class Node:
         try:
             if journal.commit(here=True):
                 self._let_go()
+                self._go_on()
                 if journal.pending:  # more than one group
                     self.schedule()
             elif waiting:
@@ -494,7 +495,7 @@ class Node:
             journal.arrived(seq)
             self.turn.landed(*journal.flight)
             self._let_go()
-            self.broker.queues.go_on()
+            self._go_on()
             self.schedule()
             self._measure(journal)
 
@@ -507,6 +508,11 @@ class Node:
     def _let_go(self) -> None:
         """What was held for rows that are safe now leaves with this tick."""
         self.broker.outgoing.release()
+
+    def _go_on(self) -> None:
+        """The disk has taken some of what waited: what would have added to it does so now."""
+        for call in self.broker.written():
+            safely(call)
 
     def _measure(self, journal: Journal) -> None:
         if journal.room.unseen < 0:

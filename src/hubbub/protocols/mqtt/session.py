@@ -478,6 +478,7 @@ class MqttSession(Session):
     def _skip(self, number: int, seq: int, reason: str) -> None:
         """It is never sent; for the publisher it is as if it had been."""
         drop(self.broker, self, reason, 1)
+        self.broker.passed_over()
         self._over(number, seq)
         self.backlog.sent = max(self.backlog.sent, self.backlog.first)
 
