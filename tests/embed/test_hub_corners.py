@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,56 @@ async def test_a_function_that_fails_drops_none_of_those_that_wait(
         for number in range(5):
             hub.publish(b"%d" % number, "a")
         await soon(lambda: len(heard) == 5)
+
+
+async def test_slow_functions_let_others_be_heard_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that waited was called in one turn of the loop: a queue's 1,000 of 1 ms took 2 s. But no
+    more than that waits, or the memory of this program would be the bound.
+    """
+    monkeypatch.setattr("hubbub.embed.callbacks.CALLBACKS", 100)
+    heard: list[bytes] = []
+
+    def slow(data: bytes, *rest: object) -> None:
+        heard.append(data)
+        time.sleep(0.002)
+
+    async with Hub() as hub:
+        hub.subscribe("a", slow)
+        for number in range(120):
+            hub.publish(b"%d" % number, "a")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 20 <= len(heard) < 30
+        await soon(lambda: len(heard) > 50)
+        assert len(heard) < 100
+    assert heard == [b"%d" % number for number in range(120)], "the rest when the hub ends"
+
+
+async def test_what_waits_in_a_queue_stays_there_while_no_more_functions_may_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was dropped as too slow, and yet had by the program for good."""
+    monkeypatch.setattr("hubbub.embed.callbacks.CALLBACKS", 2)
+    gate, heard = asyncio.Event(), list[bytes]()
+
+    async def waits(*rest: object) -> None:
+        await gate.wait()
+
+    async with Hub() as hub:
+        hub.subscribe("a", waits)
+        hub.subscribe("$queue/q", lambda data, *rest: heard.append(data))
+        for _ in range(2):
+            hub.publish(b"", "a")
+        await asyncio.sleep(0.01)
+        hub.publish(b"job", "$queue/q")
+        await asyncio.sleep(0.01)
+        queue = hub.node.broker.state.queues["q"]
+        assert (heard, list(queue.waiting), queue.leased) == ([], [0], {})
+        gate.set()
+        await soon(lambda: heard == [b"job"] and not queue.messages)
+        assert not hub.node.broker.metrics.dropped
 
 
 async def test_numbers_where_names_are_taken() -> None:

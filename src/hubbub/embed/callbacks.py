@@ -23,11 +23,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from hubbub.core.broker import Broker
-from hubbub.core.limits import CALLBACKS
+from hubbub.core.limits import CALLBACKS, TURN_SECONDS
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import Queue
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import CLIENT
+from hubbub.core.topics import CLIENT, QUEUE
 from hubbub.errors import HubbubError
 
 T = TypeVar("T")
@@ -49,9 +49,12 @@ def check_callable(*functions: object) -> None:
 
 
 class Calls:
-    """Calls plain and async functions soon, in order; of async ones many run at once."""
+    """Calls plain and async functions soon, in order; of async ones many run at once. `freed` is
+    called when one more may run.
+    """
 
     def __init__(self) -> None:
+        self.freed: Callable[[], None] = lambda: None
         self._waiting: deque[tuple[Function, tuple[Any, ...], Callable[[], None] | None]] = deque()
         self._running: set[asyncio.Future[Any]] = set()
         self._scheduled = False
@@ -61,6 +64,9 @@ class Calls:
     ) -> None:
         """Call the function later in this turn; `then` only if it does not fail."""
         self._waiting.append((function, arguments, then))
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -70,19 +76,30 @@ class Calls:
         return len(self._running) >= CALLBACKS
 
     def _run(self) -> None:
-        """What waits now; what that brings is for the next turn, so that others get theirs."""
+        """What waits now; what that brings is for the next turn, so that others get theirs. So is
+        what is left where functions are slow, unless very much waits: then who publishes does, too.
+        """
         self._scheduled = False
-        waiting, self._waiting = self._waiting, deque()
-        for function, arguments, then in waiting:
-            try:
-                result = function(*arguments)
-            except (Exception, asyncio.CancelledError):  # it asked what was cancelled
-                log.exception("%s failed", _named(function))
-                continue
-            if inspect.isawaitable(result):
-                self._go_on(function, result, then)
-            elif then is not None:
-                then()
+        until = time.monotonic() + TURN_SECONDS
+        for _ in range(len(self._waiting)):
+            self._call(*self._waiting.popleft())
+            if time.monotonic() > until and len(self._waiting) <= CALLBACKS:
+                break
+        if self._waiting:
+            self._schedule()
+
+    def _call(
+        self, function: Function, arguments: tuple[Any, ...], then: Callable[[], None] | None
+    ) -> None:
+        try:
+            result = function(*arguments)
+        except (Exception, asyncio.CancelledError):  # it asked what was cancelled
+            log.exception("%s failed", _named(function))
+            return
+        if inspect.isawaitable(result):
+            self._go_on(function, result, then)
+        elif then is not None:
+            then()
 
     def _go_on(
         self, function: Function, result: Awaitable[Any], then: Callable[[], None] | None
@@ -104,9 +121,13 @@ class Calls:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(done)
+        task.add_done_callback(lambda _: self.freed())
 
     def cancel(self) -> None:
-        """The hub ends: what still runs is cancelled."""
+        """The hub ends: what waits is called now, what still runs is cancelled."""
+        self.freed = lambda: None
+        for _ in range(len(self._waiting)):
+            self._call(*self._waiting.popleft())
         for task in list(self._running):
             task.cancel()
 
@@ -119,7 +140,7 @@ class HubSession(Session):
     """The hub's own session: its subscriptions are functions of the program.
 
     `call` gets the name or filter of the subscription, the message and what to do when that has
-    succeeded; `tell` gets an observed name and its new count.
+    succeeded; `tell` gets an observed name and its new count. `calls` says whether more may run.
     """
 
     def __init__(
@@ -128,6 +149,7 @@ class HubSession(Session):
         number: int,
         call: Callable[[str, Message, Callable[[], None] | None], None],
         tell: Callable[[str, int], None],
+        calls: Calls,
     ) -> None:
         super().__init__("", "hub", broker.open)
         self.traffic = broker.metrics.of("")
@@ -136,6 +158,9 @@ class HubSession(Session):
         self.direct = Subscription(self, SELF, 0, (SPELLED, SPELLED, SPELLED), literal=True)
         self._call = call
         self._tell = tell
+        self._busy = calls.busy
+        self._turned_away = False
+        calls.freed = self.resume
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         wanted = subscription.all if isinstance(subscription, _Several) else [subscription]
@@ -162,7 +187,16 @@ class HubSession(Session):
         self._call(subscription.filter, message, then)
 
     def ready(self) -> bool:
-        return len(self.leases) < CALLBACKS
+        """What waits in a queue is not dropped where no more may run: it stays there."""
+        self._turned_away = len(self.leases) >= CALLBACKS or self._busy()
+        return not self._turned_away
+
+    def resume(self) -> None:
+        """One more may run: take what was left in queues."""
+        turned_away, self._turned_away = self._turned_away, False
+        for topic in self.subscriptions if turned_away else ():
+            if topic.startswith(QUEUE):
+                self.broker.queues.begin(topic[len(QUEUE) :])
 
     def _done(self, queue: Queue, number: int) -> None:
         self.broker.queues.acknowledge(queue, number, self)

@@ -197,7 +197,7 @@ class Hub:
         self._upgrades = None
         broker = self.node.broker
         number = broker.address() if self._random_number else HUB
-        self._me = broker.itself = HubSession(broker, number, self._take, self._changed)
+        self._me = broker.itself = HubSession(broker, number, self._take, self._changed, self._calls)
         self._peers = Peers(broker, self._me)
         self._program.begin(broker, self._peers)
         if self.node.membership is not None:
