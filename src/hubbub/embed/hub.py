@@ -196,8 +196,8 @@ class Hub:
         self._wishes, self._observing = {}, {}
         self._upgrades = None
         broker = self.node.broker
-        number = broker.address() if self._random_number else HUB
-        self._me = broker.itself = HubSession(broker, number, self._take, self._changed, self._calls)
+        number, calls = broker.address() if self._random_number else HUB, self._calls
+        self._me = broker.itself = HubSession(broker, number, self._take, self._changed, calls)
         self._peers = Peers(broker, self._me)
         self._program.begin(broker, self._peers)
         if self.node.membership is not None:
