@@ -371,6 +371,18 @@ def test_very_many_that_expire_together_go_in_turns_and_are_given_to_nobody() ->
     assert list(queue.messages) == [300] and broker.metrics.dropped["expired"] == 300
 
 
+def test_what_expires_and_goes_nowhere_is_not_read() -> None:
+    """40,000 of 5 KB were 200 MB from files, for nothing."""
+    broker, log = recording()
+    queue = broker.queues.named("q")
+    broker.queues.configure(queue, QueueSettings(expires=5.0))
+    broker.post(Message("$queue/q", b"x"))
+    broker.clock.seconds += 10  # type: ignore[attr-defined]
+    log.unreadable = True
+    broker.queues.overdue.wake()
+    assert queue.messages == {} and broker.metrics.dropped == {"expired": 1}
+
+
 def test_what_somebody_has_when_it_expires_is_not_looked_at_again_until_that_is_over() -> None:
     """Each look at the queue went through all of it."""
     broker, log = recording()

@@ -18,7 +18,7 @@ from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.retained import FETCHED, MESSAGE, PART, SLICE, NameList
 from hubbub.core.topics import is_filter, matches
-from tests.core.recording import Ear, folded, recording
+from tests.core.recording import Ear, Hasty, Recording, folded, recording, settle
 
 LEVEL = st.sampled_from(["", "a", "b", "a!", "a0", "$x", "$"])
 NAME = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool)
@@ -290,6 +290,22 @@ def test_expired_ones_go_when_they_are_looked_at() -> None:
     assert ann.hear() == [] and broker.state.retained == {}
     assert folded(log.rows).retained == {}
     assert broker.metrics.dropped == {"expired": 1}
+
+
+def test_very_many_that_expire_together_go_in_turns() -> None:
+    """A thousand a look were 20 ms of everybody, and a quarter of a second passed behind each."""
+    clock = Hasty()
+    broker = Broker(clock, Recording(clock), "all")
+    for number in range(2_000):
+        broker.post(Message(f"a/{number}", b"x", retain=True, expires=clock.stamp() + 10**7))
+    clock.seconds += 11
+    broker.retained.wake()
+    left = len(broker.state.retained)
+    assert 0 < 2_000 - left < 200
+    broker.retained.wake()
+    assert len(broker.state.retained) == left  # that goes on already
+    settle(broker)
+    assert broker.state.retained == {} and broker.metrics.dropped == {"expired": 2_000}
 
 
 @pytest.mark.parametrize(

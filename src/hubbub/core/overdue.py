@@ -170,8 +170,8 @@ class Overdue:
     def dead_letter(self, queue: Queue, number: int, reason: str) -> None:
         """Take a message out of its queue, into that of the dead letters if it has one."""
         broker, seq = self.broker, queue.messages[number]
-        message = broker.log.read(seq)
-        if message is not None and self._has_dead_letters(queue):
+        message = broker.log.read(seq) if self._has_dead_letters(queue) else None
+        if message is not None:
             self._send_on(queue, number, message, reason)
         else:
             broker.metrics.drop(reason)

@@ -43,7 +43,7 @@ FETCHED: Final = 4_096  # bytes of a file that are read in the time of a look
 LOOKS: Final = 8_192  # of a feed before it offers what it has found,
 ALL_LOOKS: Final = 1 << 20  # or its part of these, as each client may have found so much,
 FEW_LOOKS: Final = 256  # but no fewer
-EXPIRED: Final = 1_000  # messages that go in one turn
+REPLACED: Final = 1_000  # entries of messages that are gone, before it is worth to drop them
 PART: Final = 512  # names; moving so many takes less than finding the place
 AT_ONCE: Final = 4_096  # names that are put in order in one piece: 1 to 2 ms
 SAMPLES: Final = 8  # names that are looked at for each so many, to cut all into about equal pieces
@@ -196,6 +196,7 @@ class Retained:
         self.in_order = True
         self._noted: dict[str, None] | None = None  # names that came or went while it is filled
         self._expiring: list[tuple[int, str]] = []
+        self._letting_go = False
         self._left = SLICE  # looks of this turn, for all that subscribe in it
 
     def recover(self) -> None:
@@ -229,7 +230,7 @@ class Retained:
     def _watch(self, expires: int, name: str) -> None:
         """One that is replaced stays in the heap until its time, but not too many do."""
         heappush(self._expiring, (expires, name))
-        if len(self._expiring) > 2 * len(self.broker.state.retained) + EXPIRED:
+        if len(self._expiring) > 2 * len(self.broker.state.retained) + REPLACED:
             self._watch_all()
 
     def may_keep(self, run: Run) -> bool:
@@ -289,14 +290,24 @@ class Retained:
             self.broker.quotas.give(RETAINED_BYTES, kept.whose, kept.size)
 
     def wake(self) -> None:
-        """Let go of what has expired, so many in one turn."""
-        now, retained = self.broker.clock.stamp(), self.broker.state.retained
-        for _ in range(EXPIRED):
-            if not self._expiring or self._expiring[0][0] > now:
-                return
-            expires, name = heappop(self._expiring)
-            if retained.get(name, NOTHING).expires == expires:
-                self._expire(name)
+        """Let go of what has expired."""
+        if not self._letting_go and self._has_expired():
+            self._letting_go = True
+            self.broker.in_turns(self._let_go())
+
+    def _has_expired(self) -> bool:
+        return bool(self._expiring) and self._expiring[0][0] <= self.broker.clock.stamp()
+
+    def _let_go(self) -> Iterator[None]:
+        """In turns: what was published together may expire together."""
+        try:
+            while self._has_expired():
+                expires, name = heappop(self._expiring)
+                if self.broker.state.retained.get(name, NOTHING).expires == expires:
+                    self._expire(name)
+                yield
+        finally:
+            self._letting_go = False
 
     def _expire(self, name: str) -> None:
         broker = self.broker
