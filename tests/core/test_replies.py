@@ -9,11 +9,12 @@ import pytest
 from hubbub.auth.acl import AclRights
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Gate, Opening
+from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.quotas import REQUESTS
-from hubbub.core.replies import LATE, NOT_ASKED, UNCLAIMED
+from hubbub.core.replies import LATE, LOOKED, NOT_ASKED, UNCLAIMED
 from hubbub.core.session import Subscription
-from tests.core.recording import Ear, Recording, StillClock
+from tests.core.recording import Ear, Hasty, Recording, StillClock, settle
 from tests.rights import ruled
 
 
@@ -228,6 +229,44 @@ def test_an_id_whose_time_is_over_and_whose_request_is_gone_is_forgotten(office:
     office.broker.queues.acknowledge(office.broker.queues.named("work"), 1, office.worker)
     office.pass_time(1)
     assert held not in office.broker.replies and not office.broker.replies.late
+
+
+def test_very_many_ids_end_in_turns_each_as_fast_as_a_few() -> None:
+    """20,000 of one user kept all others waiting for 140 ms, 100,000 for 8 s: the first one was
+    looked for behind all that were there before it.
+    """
+    broker = Broker(clock := Hasty(), Log(clock), "none")
+    ann, worker = Ear(broker, "ann"), Consumer(broker, "hears")
+    broker.quotas.most[REQUESTS] = 5 * (3 * LOOKED)
+    for seq in range(1, 2 * LOOKED + 1):
+        message = Message("t", b"?", reply_to="answers", protocol="test", client=ann.client)
+        message.seq = seq
+        assert broker.replies.id_of(message, worker)
+    clock.seconds += 61
+    broker.replies.wake()
+    left = len(broker.replies.open)
+    assert 0 < 2 * LOOKED - left < 200
+    broker.replies.wake()
+    assert len(broker.replies.open) == left  # that goes on already
+    settle(broker)
+    assert len(broker.replies.open) == LOOKED
+    broker.replies.wake()
+    settle(broker)
+    assert not broker.replies.open and not broker.quotas.used[REQUESTS]
+
+
+def test_ids_that_are_late_for_weeks_are_gone_round(office: Office) -> None:
+    for _ in range(LOOKED + 10):
+        office.ask()
+    for _ in range(4):
+        office.pass_time(61)
+    replies, queue = office.broker.replies, office.broker.queues.named("work")
+    assert len(replies.late) == LOOKED + 10 and not replies.open
+    for number in list(queue.messages):
+        office.broker.queues.acknowledge(queue, number, office.worker)
+    for _ in range(3):
+        office.pass_time(1)
+    assert not replies.late and not office.broker.quotas.used[REQUESTS]
 
 
 def test_the_next_consumer_of_a_request_sees_the_same_id(office: Office) -> None:
