@@ -387,13 +387,14 @@ class MqttConnection(Arriving):
             return end
         step = end - pos
         stop = end
-        n = min(len(buf), pos + (RUN_LOOKED if qos < 2 else twofold.LONGEST) * step)
-        if end + step <= n and not said:
-            same = buf[pos:mark]
+        n = len(buf) if qos < 2 else min(len(buf), pos + twofold.LONGEST * step)
+        if end + step <= n and not said and buf.startswith(same := buf[pos:mark], stop):
+            most = pos + RUN_LOOKED * step
+            n = min(n, most)
             while stop + step <= n and buf.startswith(same, stop):
                 stop += step
+            self._costly = self._costly or stop == most
         count = (stop - pos) // step
-        self._costly = self._costly or count == RUN_LOOKED
         if v5 and count > 1:
             lengths = buf[start:stop:step]
             count -= len(lengths.lstrip(b"\0"))  # from the first one with properties on

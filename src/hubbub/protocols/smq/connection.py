@@ -227,10 +227,12 @@ class SmqConnection(Connection):
                 step = end - at
                 # The same length, type, topic and sender: the same as far as the hub looks.
                 alike = data[at : at + 11]
-                most = min(size, at + RUN_LOOKED * step)
-                while end + step <= most and data.startswith(alike, end):
-                    end += step
-                self._costly = self._costly or end - at == RUN_LOOKED * step
+                if end + step <= size and data.startswith(alike, end):
+                    most = at + RUN_LOOKED * step
+                    last = min(size, most) - step
+                    while end <= last and data.startswith(alike, end):
+                        end += step
+                    self._costly = self._costly or end == most
                 if step < codec.PUBLISH_HEAD:
                     raise ProtocolError(f"a Publish has at least 15 bytes, this one {step}")
                 self._publish(alike[3:7], alike[7:11], data[at:end], (end - at) // step)
