@@ -17,7 +17,7 @@ from hubbub.core.clock import Clock
 from hubbub.core.gate import Gate
 from hubbub.core.homes import Homes
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import CONGESTED_BYTES, GROUP_ROWS, TURN_FETCHED_BYTES
+from hubbub.core.limits import CONGESTED_BYTES, GROUP_BYTES, GROUP_ROWS, TURN_FETCHED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.message import PUBLISHER, SPELLED, Message, Run
 from hubbub.core.metrics import Metrics
@@ -110,11 +110,12 @@ class Context:
         self._fetched, self._fetched_in = 0, 0.0  # until this turn; which one it is
         self._passed = 0  # bytes: what was read and led to nothing, as if it were so many
         self._lagging: dict[object, Callable[[], object]] = {}
+        self._rows_until = self._bytes_until = 0
         self._behind: set[object] = set()
 
     def in_turns(self, pieces: Iterator[None]) -> None:
         """Do a long work now, piece by piece, and what is left of it in other turns. While much
-        waits for the disk only a piece for each time that it takes some: with the rows of all of
+        waits for the disk only some for each time that it has taken some: with the rows of all of
         it there would be so many that nobody is heard.
         """
         stint = Stint(self.clock)
@@ -138,10 +139,17 @@ class Context:
         self._passed += PASSED_BYTES
 
     def lags(self) -> bool:
-        """Whether so much waits for the disk that what the hub does by itself adds little to it."""
+        """Whether so much waits for the disk that what the hub does by itself adds no more to it.
+
+        Each time that the disk has taken a group it may add a part of one, all of it together:
+        others may publish for hours as fast as the disk takes it.
+        """
         log = self.log
-        much = log.position - log.handed > LAGGING or log.pending_bytes > LAGGING_BYTES
-        return log.records and much
+        if not log.records:
+            return False
+        rows, size = log.position, log.pending_bytes
+        many = rows - log.handed > LAGGING and rows > self._rows_until
+        return many or (size > LAGGING_BYTES and size > self._bytes_until)
 
     def once_written(self, key: object, call: Callable[[], object]) -> None:
         """Call it when the disk has taken some of what waits; in a moment at the latest, for it may
@@ -150,11 +158,14 @@ class Context:
         self._lagging[key] = call
 
     def written(self) -> list[Callable[[], object]]:
-        """What is to be called now that the disk has taken some."""
+        """What is to be called now that the disk has taken some, each first in its turn."""
         if not self._lagging:
+            self._rows_until = self._bytes_until = 0
             return []
-        calls, self._lagging = self._lagging, {}
-        return list(calls.values())
+        calls, self._lagging = list(self._lagging.values()), {}
+        self._rows_until = self.log.position + GROUP_ROWS // 2
+        self._bytes_until = self.log.pending_bytes + GROUP_BYTES // 2
+        return [*calls[1:], calls[0]]
 
     def catch_up_later(self, who: object, catch_up: Callable[[], None]) -> None:
         """That is why it does so in another turn."""
@@ -241,8 +252,9 @@ class Context:
 
     def to_try_again(self) -> list[Callable[[], object]]:
         """What is to be called now, a moment later."""
-        calls, self._again = self._again, {}
-        return [*calls.values(), *self.written()]
+        calls, self._again = {**self._again, **self._lagging}, {}
+        self._lagging = {}
+        return list(calls.values())
 
     def level(self, name: str) -> int:
         """How safe what is published there must be before its publisher hears so; 0 = no rule."""
