@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
 from hubbub.core.context import LAGGING
-from hubbub.core.limits import PREFETCH
+from hubbub.core.limits import GROUP_ROWS, PREFETCH
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.queue import SPARSE, Queue, Reader
@@ -298,6 +300,7 @@ def test_nothing_goes_out_while_many_rows_wait_for_the_disk() -> None:
     broker.subscribe(ann.wish("$queue/q", 1))
     log.handed = log.position - LAGGING - 1
     broker.queues.begin("q")
+    settle(broker)
     assert leases(ann) == []
     for call in broker.to_try_again():  # in a moment: nobody looks all the time
         call()
@@ -307,6 +310,26 @@ def test_nothing_goes_out_while_many_rows_wait_for_the_disk() -> None:
         call()
     settle(broker)
     assert leases(ann) == [0]
+
+
+def test_a_part_goes_out_with_each_group_while_others_publish_as_much_as_the_disk_takes() -> None:
+    """Whoever did that kept all consumers from what waited in queues."""
+    broker, log = recording()
+    send(broker, "q", *[b"%d" % number for number in range(5_000)])
+    ann = Ear(broker, "ann")
+    broker.subscribe(ann.wish("$queue/q", 1))
+    had: list[int] = []
+    for _ in range(6):
+        log.handed = log.position - LAGGING - 1
+        if not had:
+            broker.queues.begin("q")
+            settle(broker)
+        for call in broker.written():
+            call()
+        assert settle(broker) == 0
+        had.append(len(ann.leases))
+    assert 0 < had[0] and had == sorted(had) and had[-1] == 5_000
+    assert all(after - before < GROUP_ROWS for before, after in pairwise([0, *had]))
 
 
 def test_entries_of_what_is_gone_are_dropped_now_and_then() -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.caches import weight_of
-from hubbub.core.context import LAGGING, Context
+from hubbub.core.context import Context
 from hubbub.core.homes import Home
 from hubbub.core.latency import Calls
 from hubbub.core.limits import (
@@ -520,33 +520,27 @@ class Queues:
 
     def _offer_again(self, queue: Queue) -> None:
         if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
-            self.offer(queue, 0 if self._lags() else PREFETCH)  # whatever others had
+            self.offer(queue, 0 if self.broker.lags() else PREFETCH)  # whatever others had
 
     def _look_on(self, queue: Queue) -> None:
         """Offer in another turn what waits there, behind the others of which that is so."""
         self._line.setdefault(queue)
-        self.go_on()
+        self._go_on()
 
-    def go_on(self) -> None:
-        """Those in the line have their turns, unless the disk is far behind: then it is called when
-        that has taken some, and a few times a second, for it may hang.
-        """
-        if self._going_on or not self._line:
-            return
-        if self._lags():
-            self.broker.once_written(self, self.go_on)
-        else:
+    def _go_on(self) -> None:
+        """Those in the line have their turns."""
+        if self._line and not self._going_on:
             self._going_on = True
             self.broker.later(partial(self.broker.in_turns, self._through_the_line()))
 
     def _through_the_line(self) -> Iterator[None]:
         try:
-            while self._line and not self._lags():
+            while self._line:
                 self._offer_again(self._line.popitem(last=False)[0])
                 yield
         finally:
             self._going_on = False
-            self.go_on()
+            self._go_on()
 
     def begin(self, name: str) -> None:
         """Its consumer has its answer: hand out what waits, if the queue is here."""
@@ -608,12 +602,7 @@ class Queues:
         turn = self.broker.clock.turned
         if turn != self._handed_in:
             self._handed, self._handed_in = 0, turn
-        return self._handed >= HANDED or self._lags()
-
-    def _lags(self) -> bool:
-        """Whether so many rows wait for the disk that what waits here makes no more of them."""
-        log = self.broker.log
-        return log.records and log.position - log.handed > LAGGING
+        return self._handed >= HANDED or self.broker.lags()
 
     def take(self, queue: Queue, session: Session) -> tuple[int, Message] | None:
         """Lease the oldest waiting message to a session that asks for one: its id and itself."""
