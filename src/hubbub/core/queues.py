@@ -560,7 +560,7 @@ class Queues:
         if not queue.consumers:
             return
         broker = self.broker
-        left = came if self._has_handed_enough() else max(came, PREFETCH)
+        left = -1  # as a rule nobody has room, and nothing else is asked
         while queue.consumers:
             number = self.overdue.first_waiting(queue)
             if number < 0:
@@ -568,6 +568,8 @@ class Queues:
             subscription = queue.next_consumer(number)
             if subscription is None:
                 return
+            if left < 0:
+                left = came if self._has_handed_enough() else max(came, PREFETCH)
             if left == 0 or broker.has_fetched_enough():
                 self._look_on(queue)
                 return

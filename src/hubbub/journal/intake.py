@@ -52,7 +52,10 @@ class Intake(Log):
     @property
     def pending_bytes(self) -> int:
         """About how many bytes these are."""
-        return sum([rows.weight for rows in self._shelf]) + self._rows.weight
+        size = self._rows.weight
+        for rows in self._shelf:  # as a rule none
+            size += rows.weight
+        return size
 
     def append(self, row: Row) -> int:
         rows, clock, seq = self._rows, self.clock, self.position + 1
