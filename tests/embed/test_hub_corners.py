@@ -107,6 +107,31 @@ async def test_what_waits_in_a_queue_stays_there_while_no_more_functions_may_run
         assert not hub.node.broker.metrics.dropped
 
 
+@pytest.mark.parametrize("slow", [False, True])
+async def test_a_queue_is_not_forgotten_because_another_one_was_full(
+    monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    """Only the queue of what was done was looked at: the other one waited for ever."""
+    monkeypatch.setattr("hubbub.embed.callbacks.CALLBACKS", 5)
+    heard: list[bytes] = []
+
+    async def later(data: bytes, *rest: object) -> None:
+        await asyncio.sleep(0.001)
+        heard.append(data)
+
+    def at_once(data: bytes, *rest: object) -> None:
+        heard.append(data)
+
+    async with Hub() as hub:
+        for name in ("a", "b"):
+            for _ in range(12):
+                hub.publish(name.encode(), f"$queue/{name}")
+        for name in ("a", "b"):
+            hub.subscribe(f"$queue/{name}", later if slow else at_once)
+        await soon(lambda: len(heard) == 24)
+        assert not any(one.messages for one in hub.node.broker.state.queues.values())
+
+
 async def test_numbers_where_names_are_taken() -> None:
     heard: list[bytes] = []
     async with Hub() as hub:

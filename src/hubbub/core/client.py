@@ -234,8 +234,14 @@ def acknowledge(broker: Broker, session: Session, seq: int) -> None:
     """A client is done with a message that it took from a queue; others are no error."""
     queue, number = session.leases.get(seq, (None, 0))
     if queue is not None:
-        broker.queues.acknowledge(queue, number, session)
-        broker.queues.dispatch(queue)
+        broker.queues.finish(queue, number, session)
+
+
+def take_more(broker: Broker, session: Session) -> None:
+    """A client has room again: it gets what waits in its queues."""
+    for name in session.subscriptions:
+        if name.startswith(QUEUE):
+            broker.queues.begin(name[len(QUEUE) :])
 
 
 def drop(broker: Broker, session: Session, reason: str, count: int = 1) -> None:
@@ -267,6 +273,10 @@ class Client(Session):
 
     def ready(self) -> bool:
         return self.number != 0 and not self.link.choked and len(self.leases) < PREFETCH
+
+    def relieved(self) -> None:
+        if len(self.leases) == PREFETCH - 1:
+            take_more(self.broker, self)
 
     def taken_over(self) -> None:
         self.link.close("the same client connected again")

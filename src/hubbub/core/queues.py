@@ -185,9 +185,7 @@ class Queues:
             if not self.awaiting[name]:
                 del self.awaiting[name]
 
-    def room(
-        self, queue: Queue, sender: Session, again: bool = False, size: int = 0
-    ) -> int:  # fmt: skip
+    def room(self, queue: Queue, sender: Session, again: bool = False, size: int = 0) -> int:
         """How many more messages a queue takes of this client, which have so many bytes together.
         With room for bytes left, any size fits, unless it is the disk that lacks it.
         """
@@ -669,8 +667,15 @@ class Queues:
         answer = run_of(message, run.sender, run.route)  # the image does not say what it answers
         answer.number = run.number
         self.broker.publish(answer)
+        self.finish(queue, number, session)
+
+    def finish(self, queue: Queue, number: int, session: Session) -> None:
+        """A message is done with: who had it may have the next one, of this queue or of another."""
+        holder = queue.leased.get(number)
         self.acknowledge(queue, number, session)
         self.dispatch(queue)
+        if holder is not None:
+            holder.relieved()
 
     def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
         """A message is done with; False if it was already gone."""

@@ -236,8 +236,7 @@ class Replies(Session):
             broker.refuse(responder, PUBLISH, reply.address)
             broker.metrics.drop("not allowed")
         if reply.queue is not None and reply.waits():
-            self._queues.acknowledge(reply.queue, reply.number, responder)
-            self._queues.dispatch(reply.queue)
+            self._queues.finish(reply.queue, reply.number, responder)
 
     def _reaches(self, reply: Reply) -> bool:
         """Whether anybody takes it: a queue of the asker's that exists, or it, or who may be there.

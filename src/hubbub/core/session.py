@@ -420,6 +420,9 @@ class Session:
         """How many deliveries it has not acknowledged."""
         return 0
 
+    def relieved(self) -> None:
+        """It is done with a message of a queue: another queue may have found no room before."""
+
     def crosses(self) -> bool:
         """Whether what it is given may be kept for another node."""
         return self.far

@@ -23,11 +23,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from hubbub.core.broker import Broker
+from hubbub.core.client import take_more
 from hubbub.core.limits import CALLBACKS, TURN_SECONDS
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import Queue
 from hubbub.core.session import Session, Subscription
-from hubbub.core.topics import CLIENT, QUEUE
+from hubbub.core.topics import CLIENT
 from hubbub.errors import HubbubError
 
 T = TypeVar("T")
@@ -188,19 +189,22 @@ class HubSession(Session):
 
     def ready(self) -> bool:
         """What waits in a queue is not dropped where no more may run: it stays there."""
-        self._turned_away = len(self.leases) >= CALLBACKS or self._busy()
-        return not self._turned_away
+        if len(self.leases) < CALLBACKS and not self._busy():
+            return True
+        self._turned_away = True  # until `resume`: another queue may find room before it does
+        return False
 
     def resume(self) -> None:
-        """One more may run: take what was left in queues."""
+        """One more may run, or one less is leased: take what was left in queues."""
         turned_away, self._turned_away = self._turned_away, False
-        for topic in self.subscriptions if turned_away else ():
-            if topic.startswith(QUEUE):
-                self.broker.queues.begin(topic[len(QUEUE) :])
+        if turned_away:
+            take_more(self.broker, self)
+
+    def relieved(self) -> None:
+        self.resume()
 
     def _done(self, queue: Queue, number: int) -> None:
-        self.broker.queues.acknowledge(queue, number, self)
-        self.broker.queues.dispatch(queue)
+        self.broker.queues.finish(queue, number, self)
 
     def changed(self, name: str, count: int) -> None:
         self._tell(name, count)

@@ -9,9 +9,10 @@ from hubbub.core.message import Message
 from hubbub.core.queue import QueueSettings
 from hubbub.core.quotas import DELAYED
 from hubbub.protocols.mqtt import codec
+from hubbub.protocols.mqtt import specification as spec
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
-from tests.protocols.mqtt.modern import Modern
+from tests.protocols.mqtt.modern import Modern, told
 
 
 def send(stage: Stage, *payloads: str, qos: int = 1, queue: str = "q") -> None:
@@ -169,6 +170,46 @@ def test_what_was_leased_is_not_taken_for_what_is_its_own(from_snapshot: bool) -
     stage = restarted(stage, from_snapshot)
     (_, again) = stage.device("ann", clean=False).hear()
     assert again == "a/b=x q1 #2 dup retain"
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_is_its_own_is_not_taken_for_what_was_leased(clean: bool) -> None:
+    """The same message twice: to acknowledge the one took the other from the queue."""
+    stage = Stage()
+    stage.broker.queues.bind(stage.broker.queues.named("q"), "a/b")
+    ann = consumer(stage, clean=clean)
+    ann.subscribe("a/b", 1)
+    bob = stage.device("bob")
+    bob.publish("a/b", b"x", 1)
+    assert ann.hear() == ["SUBACK 5: 1", "a/b=x q1 #1", "a/b=x q1 #2"]
+    own = 2 if clean else 1  # that of a lasting session is in its backlog before it is queued
+    ann.answer(codec.PUBACK, own)
+    assert waiting(stage) == [0]
+    ann.answer(codec.PUBACK, 3 - own)
+    assert waiting(stage) == []
+    bob.publish("a/b", b"y", 1, retain=True)
+    ann.hear()
+    ann.subscribe("a/+", 0)
+    assert ann.hear() == ["SUBACK 5: 0", "a/b=y retain"]
+    assert waiting(stage) == [1]
+
+
+def test_who_has_answered_gets_what_waits_in_another_queue() -> None:
+    """Only that of the request was looked at, and nothing else comes of an answer."""
+    stage = Stage()
+    asker, ann = Modern(stage, "asker"), Modern(stage, "ann")
+    ann.subscribe("$queue/a", 1, "$queue/b", 1)
+    ann.hear()
+    for n in range(PREFETCH):
+        asked = told(texts={spec.RESPONSE_TOPIC: b"r", spec.CORRELATION: b"%d" % n})
+        asker.publish("$queue/a", qos=1, packet_id=n + 1, properties=asked)
+    send(stage, "job", queue="b")
+    assert len(ann.hear()) == PREFETCH
+    for n in range(PREFETCH):
+        ann.answer(codec.PUBACK, n + 1)
+    assert ann.hear() == []
+    ann.publish("r", properties=told(texts={spec.CORRELATION: b"0"}))
+    assert ann.hear() == [f"$queue/b=job q1 #{PREFETCH + 1}"]
 
 
 @pytest.mark.parametrize("from_snapshot", [False, True])

@@ -17,7 +17,7 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.caches import weight_of
-from hubbub.core.client import drop
+from hubbub.core.client import drop, take_more
 from hubbub.core.connection import Connection
 from hubbub.core.limits import PREFETCH
 from hubbub.core.link import Link
@@ -360,8 +360,7 @@ class MqttSession(Session):
             elif not self.lasting or not retained:
                 self.backlog.add(message.seq, 1, qos, retained, len(message.payload))
             if retained and self.dialect.v5:
-                if self._offered is NOT_OFFERED:
-                    self._offered = {}
+                self._offered = self._offered or {}
                 self._offered[self.backlog.next - 1] = asked_by([subscription])
             self.pump()
         elif self.link is not None:
@@ -379,7 +378,7 @@ class MqttSession(Session):
             else:
                 self.link.write(frame)
                 self.traffic.delivered += 1
-            self._taken_from_queue(message.seq)
+            self._taken_from_queue(0 if retained else message.seq)
 
     def pump(self) -> None:
         """Send what waits, oldest first, as far as the window and the link allow."""
@@ -620,12 +619,12 @@ class MqttSession(Session):
 
     def _over(self, number: int, seq: int) -> None:
         """Nobody waits for this delivery any more; the queue or the journal it came from hears."""
-        if self.lasting and not self.backlog.leased(number):
+        leased = self.backlog.leased(number)
+        if self.lasting and not leased:
             self._acknowledge(number, 1)
         self.backlog.remove(number)
         self._offered.pop(number, None)
-        self._given_back(seq)
-        self._taken_from_queue(seq)
+        (self._taken_from_queue if leased else self._given_back)(seq)
 
     def _given_back(self, seq: int) -> None:
         """If it was a message of a group, that need not give it to another member any more."""
@@ -693,6 +692,8 @@ class MqttSession(Session):
         if self.feeds:
             self.broker.retained.feed(self)
         turned_away, self.turned_away = self.turned_away, False
-        for topic_filter in self.subscriptions if turned_away else ():
-            if topic_filter.startswith(QUEUE):
-                self.broker.queues.begin(topic_filter[len(QUEUE) :])
+        if turned_away:
+            take_more(self.broker, self)
+
+    def relieved(self) -> None:
+        self.resume()

@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hubbub.core.broker import Broker
-from hubbub.core.client import drop
+from hubbub.core.client import drop, take_more
 from hubbub.core.gate import Admission
 from hubbub.core.limits import LINK_CHOKED, PREFETCH
 from hubbub.core.link import Link
@@ -270,9 +270,11 @@ class SmqSession(Session):
     def resume(self) -> None:
         """There may be room again: take from the queues."""
         self.smq.stalled.discard(self)
-        for name in self.subscriptions:
-            if name.startswith(QUEUE):
-                self.broker.queues.begin(name[len(QUEUE) :])
+        take_more(self.broker, self)
+
+    def relieved(self) -> None:
+        if len(self.leases) == PREFETCH - 1:
+            self.resume()
 
     def _hand_over(self, message: Message) -> None:
         """A queue message was written: that acknowledges it, unless it wants an answer."""
