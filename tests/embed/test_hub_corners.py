@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,6 +106,29 @@ async def test_what_waits_in_a_queue_stays_there_while_no_more_functions_may_run
         gate.set()
         await soon(lambda: heard == [b"job"] and not queue.messages)
         assert not hub.node.broker.metrics.dropped
+
+
+async def test_what_slow_functions_did_as_the_hub_ended_is_not_done_again(tmp_path: Path) -> None:
+    """It was called when the journal was closed, and what it acknowledged was lost: all that waited
+    for a function came again with the next start.
+    """
+    heard: list[bytes] = []
+
+    def slow(data: bytes, *rest: object) -> None:
+        heard.append(data)
+        time.sleep(0.001)
+
+    async with Hub(data=tmp_path) as hub:
+        for number in range(50):
+            hub.publish(b"%d" % number, "$queue/q")
+        await asyncio.sleep(0)
+        hub.subscribe("$queue/q", slow)
+        await asyncio.sleep(0.01)
+    assert heard
+    async with Hub(data=tmp_path) as hub:
+        hub.subscribe("$queue/q", slow)
+        await soon(lambda: not hub.node.broker.state.queues["q"].messages)
+    assert heard == [b"%d" % number for number in range(50)]
 
 
 @pytest.mark.parametrize("slow", [False, True])

@@ -59,6 +59,7 @@ class Calls:
         self._waiting: deque[tuple[Function, tuple[Any, ...], Callable[[], None] | None]] = deque()
         self._running: set[asyncio.Future[Any]] = set()
         self._scheduled = False
+        self._ending = False
 
     def soon(
         self, function: Function, *arguments: Any, then: Callable[[], None] | None = None
@@ -84,7 +85,8 @@ class Calls:
         until = time.monotonic() + TURN_SECONDS
         for _ in range(len(self._waiting)):
             self._call(*self._waiting.popleft())
-            if time.monotonic() > until and len(self._waiting) <= CALLBACKS:
+            late = time.monotonic() > until and not self._ending
+            if late and len(self._waiting) <= CALLBACKS:
                 break
         if self._waiting:
             self._schedule()
@@ -124,9 +126,17 @@ class Calls:
         task.add_done_callback(done)
         task.add_done_callback(lambda _: self.freed())
 
+    def hurry(self) -> None:
+        """The hub is about to end: what waits is called while the journal still hears of it, and
+        what comes until then at once. Else the next start would give it to the program again.
+        """
+        self._ending = True
+        self._run()
+
     def cancel(self) -> None:
-        """The hub ends: what waits is called now, what still runs is cancelled."""
+        """The hub has ended: what waits is called now, what still runs is cancelled."""
         self.freed = lambda: None
+        self._ending = False
         for _ in range(len(self._waiting)):
             self._call(*self._waiting.popleft())
         for task in list(self._running):

@@ -207,6 +207,7 @@ class Hub:
     async def stop(self) -> None:
         """Close every connection so that clients come back, commit, release the directory."""
         self._handed.close()
+        self._calls.hurry()
         await self.node.stop()
         await asyncio.sleep(0)  # for onclose
         self._end()
