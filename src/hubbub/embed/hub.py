@@ -603,8 +603,7 @@ class Hub:
         if broker.is_full(sender, route, 1, retain, message.qos, size):
             return False
         run = run_of(message, sender, route)
-        seq = self._me.answered(name)
-        if seq:
+        if seq := self._me.answered(name):
             broker.queues.answer(self._me, seq, run)
         else:
             broker.publish(run)

@@ -463,7 +463,7 @@ class Node:
             if journal.commit(here=True):
                 self._let_go()
                 self._go_on()
-                if journal.pending:  # more than one group
+                if journal.pending or self.broker.unsettled:  # more than one group, or what goes on
                     self.schedule()
             elif waiting:
                 self.turn.poll.rest()
