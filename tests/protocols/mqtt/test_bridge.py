@@ -498,6 +498,20 @@ def test_it_says_goodbye() -> None:
     assert end.transport.closed
 
 
+def test_behind_garbage_nothing_is_heard() -> None:
+    """The connection closes when what it holds has left; what the loop reads until then may begin
+    in the middle of a packet.
+    """
+    end = old()
+    ear = Ear(end.broker, "ann")
+    end.broker.subscribe(ear.wish("here/#"))
+    with pytest.raises(ProtocolError) as wrong:
+        end.say(b"\x00\x00")
+    end.link.close(wrong.value.reason)
+    end.say(codec.publish(b"down/a", b"x", 0))
+    assert ear.hear() == []
+
+
 def test_garbage_ends_the_connection_only() -> None:
     end = old()
     with pytest.raises(ProtocolError):

@@ -354,8 +354,8 @@ class BridgeConnection(Connection):
         """A broker that has much for us may say thirteen thousand packets in one read."""
         self._heard = now = self.broker.clock.now()
         gathered = self._gathering.add(data)
-        if gathered is None or self._over:
-            return
+        if gathered is None or self._over or self.link.closing:
+            return  # behind what was wrong nothing is known to begin
         stint, at = Stint(self.broker.clock, now), 0
         for start, body, end in codec.packets(gathered):
             self._packet(gathered[start], gathered[body:end])
