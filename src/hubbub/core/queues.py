@@ -517,7 +517,8 @@ class Queues:
             queue.tell()
 
     def _offer_again(self, queue: Queue) -> None:
-        if self.broker.state.queues.get(queue.name) is queue:  # not destroyed meanwhile
+        # Not one destroyed meanwhile. What another node lent is in one that has no name here.
+        if queue.enter is None or self.broker.state.queues.get(queue.name) is queue:
             self.offer(queue, 0 if self.broker.lags() else PREFETCH)  # whatever others had
 
     def _look_on(self, queue: Queue) -> None:
@@ -671,11 +672,10 @@ class Queues:
 
     def finish(self, queue: Queue, number: int, session: Session) -> None:
         """A message is done with: who had it may have the next one, of this queue or of another."""
-        holder = queue.leased.get(number)
+        holder = queue.leased.get(number, session)
         self.acknowledge(queue, number, session)
         self.dispatch(queue)
-        if holder is not None:
-            holder.relieved()
+        holder.relieved()
 
     def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
         """A message is done with; False if it was already gone."""
