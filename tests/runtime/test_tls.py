@@ -235,6 +235,24 @@ def test_the_hub_closes(contexts: Contexts) -> None:
     assert (line.peer.read(100), line.peer.read(100)) == (b"last", b"")
 
 
+async def test_the_end_waits_until_what_came_before_it_was_heard(contexts: Contexts) -> None:
+    """Who is inside may hear in turns: what it had put off was lost with the connection."""
+    line = Line(*contexts)
+    line.shake()
+    last = line.sealed(b"the last") + line.goodbye()
+    line.inner.data_received = lambda data: line.secured.pause_reading()  # type: ignore[method-assign]
+    line.secured.data_received(last)
+    await asyncio.sleep(0)
+    assert line.inner.calls == ["made"] and not line.secured.is_closing()
+    line.secured.resume_reading()
+    line.secured.pause_reading()  # not all of it yet
+    await asyncio.sleep(0)
+    assert line.inner.calls == ["made"]
+    line.secured.resume_reading()
+    await asyncio.sleep(0)
+    assert line.inner.calls == ["made", "eof"] and line.outer.done[-1] == "close"
+
+
 def test_rubbish_inside_ends_it_with_an_alert(contexts: Contexts) -> None:
     line = begun(contexts)
     torn = bytearray(line.sealed(b"first") + line.sealed(b"hello"))

@@ -40,6 +40,7 @@ class Secured:
         "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
         "_records", "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
         "_certificate", "_paused", "_behind", "_held", "_held_bytes", "_last",
+        "_resting",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,7 @@ class Secured:
         self._made = False  # who is inside has its transport
         self._closing = False
         self._ended = False  # the peer has said that nothing more comes
+        self._resting = False  # who is inside wants to hear nothing just now
         self._error: Exception | None = None
         self._paused = False  # the loop has enough for now,
         self._behind = False  # and who is inside was told so
@@ -157,7 +159,14 @@ class Secured:
             self._inner.data_received(said[0] if len(said) == 1 else b"".join(said))
         if self._error is not None:
             self._break_off()
-        elif self._ended and not self._closing:
+        elif self._ended:
+            self._end()
+
+    def _end(self) -> None:
+        """Nothing more comes. Who is inside may have put off some of what came before: as without
+        TLS it hears of the end when it wants to hear more.
+        """
+        if not (self._resting or self._closing):
             self._inner.eof_received()
             self.close()
             self._hurry()
@@ -345,10 +354,15 @@ class Secured:
         return self._closing or self._transport.is_closing()
 
     def pause_reading(self) -> None:
+        self._resting = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self._transport.resume_reading()
+        self._resting = False
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._end)
+        else:
+            self._transport.resume_reading()
 
     def is_reading(self) -> bool:
         return self._transport.is_reading()
