@@ -112,6 +112,7 @@ class Context:
         self._lagging: dict[object, Callable[[], object]] = {}
         self._rows_until = self._bytes_until = 0
         self._behind: set[object] = set()
+        self._alone: set[object] = set()  # who has a work in turns that is not done
 
     def in_turns(self, pieces: Iterator[None]) -> None:
         """Do a long work now, piece by piece, and what is left of it in other turns. While much
@@ -126,6 +127,18 @@ class Context:
             if self.has_fetched_enough() or stint.over():
                 self.later(partial(self.in_turns, pieces))
                 return
+
+    def one_in_turns(self, who: object, begin: Callable[[], Iterator[None]]) -> None:
+        """The same of work of which each has one at a time: nothing, if the last is not done."""
+        if who not in self._alone:
+            self._alone.add(who)
+            self.in_turns(self._until_done(who, begin()))
+
+    def _until_done(self, who: object, pieces: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from pieces
+        finally:
+            self._alone.discard(who)
 
     def has_fetched_enough(self) -> bool:
         """Whether so much was read from files in this turn that others are to be heard first."""

@@ -35,7 +35,6 @@ class Delays:
     def __init__(self, broker: Context) -> None:
         self.broker = broker
         self._heap: list[tuple[int, int]] = []
-        self._publishing = False
         self._payers: dict[int, str] = {}
 
     def has_room(
@@ -74,29 +73,25 @@ class Delays:
 
     def wake(self) -> None:
         """Publish what is due. In turns: very many may be due in the same second."""
-        if not self._publishing and self._is_due():
-            self._publishing = True
-            self.broker.in_turns(self._published())
+        if self._is_due():
+            self.broker.one_in_turns(self, self._published)
 
     def _is_due(self) -> bool:
         heap, broker = self._heap, self.broker
         return bool(heap) and heap[0][0] <= broker.clock.stamp() and not broker.undecided
 
     def _published(self) -> Iterator[None]:
-        try:
-            while self._is_due():
-                due = heappop(self._heap)
-                now = self.broker.clock.stamp()
-                try:
-                    # One that is not there any more was cancelled.
-                    if due[1] in self.broker.state.delayed and not self._publish(due[1], now):
-                        heappush(self._heap, (now + FULL_SECONDS * SECOND, due[1]))
-                except UnreadableError:
-                    heappush(self._heap, due)
-                    return
-                yield
-        finally:
-            self._publishing = False
+        while self._is_due():
+            due = heappop(self._heap)
+            now = self.broker.clock.stamp()
+            try:
+                # One that is not there any more was cancelled.
+                if due[1] in self.broker.state.delayed and not self._publish(due[1], now):
+                    heappush(self._heap, (now + FULL_SECONDS * SECOND, due[1]))
+            except UnreadableError:
+                heappush(self._heap, due)
+                return
+            yield
 
     def _publish(self, seq: int, now: int) -> bool:
         """False: as much of its publisher waits for another node as may. So this one, which was

@@ -104,7 +104,6 @@ class Replies(Session):
         self.ttl = REPLY_SECONDS
         self.most = OPEN_REPLIES
         self._by_request: dict[int, int] = {}
-        self._ending = False
         self._round: list[int] = []  # late ones that were not looked at in this round
         queues.fail = self.fail
 
@@ -280,9 +279,7 @@ class Replies(Session):
 
     def wake(self) -> None:
         """End what is over its time, so many at a look."""
-        if not self._ending:
-            self._ending = True
-            self.broker.in_turns(self._ended())
+        self.broker.one_in_turns(self, self._ended)
 
     def _ended(self) -> Iterator[None]:
         """The oldest are first. To look for the first one again behind each passes all that were
@@ -290,22 +287,19 @@ class Replies(Session):
         round.
         """
         now = self.broker.clock.now()
-        try:
-            for number, reply in list(islice(self.open.items(), LOOKED)):
-                if reply.until > now:
-                    break
-                if number in self.open and reply.waits():
-                    self.late[number] = self.open.pop(number)
-                elif number in self.open:
-                    self._close(number)
-                yield
-            if not self._round:
-                self._round = list(self.late)
-            some = self._round[-LOOKED:]
-            del self._round[-LOOKED:]
-            for number in some:
-                if number in self.late and not self.late[number].waits():
-                    self._close(number)
-                yield
-        finally:
-            self._ending = False
+        for number, reply in list(islice(self.open.items(), LOOKED)):
+            if reply.until > now:
+                break
+            if number in self.open and reply.waits():
+                self.late[number] = self.open.pop(number)
+            elif number in self.open:
+                self._close(number)
+            yield
+        if not self._round:
+            self._round = list(self.late)
+        some = self._round[-LOOKED:]
+        del self._round[-LOOKED:]
+        for number in some:
+            if number in self.late and not self.late[number].waits():
+                self._close(number)
+            yield

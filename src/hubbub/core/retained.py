@@ -196,7 +196,6 @@ class Retained:
         self.in_order = True
         self._noted: dict[str, None] | None = None  # names that came or went while it is filled
         self._expiring: list[tuple[int, str]] = []
-        self._letting_go = False
         self._left = SLICE  # looks of this turn, for all that subscribe in it
 
     def recover(self) -> None:
@@ -291,23 +290,19 @@ class Retained:
 
     def wake(self) -> None:
         """Let go of what has expired."""
-        if not self._letting_go and self._has_expired():
-            self._letting_go = True
-            self.broker.in_turns(self._let_go())
+        if self._has_expired():
+            self.broker.one_in_turns(self, self._let_go)
 
     def _has_expired(self) -> bool:
         return bool(self._expiring) and self._expiring[0][0] <= self.broker.clock.stamp()
 
     def _let_go(self) -> Iterator[None]:
         """In turns: what was published together may expire together."""
-        try:
-            while self._has_expired():
-                expires, name = heappop(self._expiring)
-                if self.broker.state.retained.get(name, NOTHING).expires == expires:
-                    self._expire(name)
-                yield
-        finally:
-            self._letting_go = False
+        while self._has_expired():
+            expires, name = heappop(self._expiring)
+            if self.broker.state.retained.get(name, NOTHING).expires == expires:
+                self._expire(name)
+            yield
 
     def _expire(self, name: str) -> None:
         broker = self.broker

@@ -66,7 +66,7 @@ def _function(name: str) -> Any:
 
 class Leavings:
     """Calls `over` once after many have gone, and when there is much more memory than there was,
-    for longer than a moment: `look` is told now and then how many ever went, and how much it is.
+    for longer than a moment: `look` is told now and then how many ever went, and asks `there`.
 
     Whether it is in use only the looking through says: few ms where it is. So each growth is looked
     at once.

@@ -47,7 +47,6 @@ class Sessions(Protocol):
         # With an alias in the place of a topic: which one, and what else they say.
         self.aliased_properties: dict[bytes, tuple[int, bytes]] = {}
         self._due: list[tuple[int, str]] = []
-        self._ending = False
         self._take(Settings())
 
     def apply(self, settings: Settings) -> None:
@@ -127,9 +126,8 @@ class Sessions(Protocol):
     def wake(self, now: float) -> None:
         for serial in list(self.exchanging):
             serial.wake(now)
-        if not self._ending and self._is_due():
-            self._ending = True
-            self.broker.in_turns(self._ended())
+        if self._is_due():
+            self.broker.one_in_turns(self, self._ended)
 
     def _is_due(self) -> bool:
         due, broker = self._due, self.broker
@@ -147,7 +145,6 @@ class Sessions(Protocol):
                     self._look_at(due[1])
                 yield
         finally:
-            self._ending = False
             for due in waiting:
                 heapq.heappush(self._due, due)
 
