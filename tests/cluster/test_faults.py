@@ -222,7 +222,7 @@ def test_commands_do_not_cross(world: World) -> None:
     member = world.members["b"]
     wire = name.encode()
     said = frames.Said(0, "p", b"x", wire, b"", 0, False, False, b"{}", 1, [], 0, "", False)
-    list(member.hearing.safely_take(member.nodes["a"], said))
+    list(member.hearing.said_by(member.nodes["a"], [said]))
     assert not done and not reader.got and name not in world.retained("b")
     assert sum(member.hearing.refused.values()) == 1
 

@@ -662,7 +662,7 @@ def test_more_estates_than_a_cluster_may_have_are_refused() -> None:
     world.meet()
     member = world.member("a")
     for number in range(CLUSTER_NAMES + 5):
-        list(member.hearing.safely_take(member.nodes["b"], frames.Holds(f"b@{number + 1}", 1)))
+        list(member.hearing.said_by(member.nodes["b"], [frames.Holds(f"b@{number + 1}", 1)]))
     assert len(member.estates) == CLUSTER_NAMES
     assert sum(member.hearing.refused.values()) > 0
 

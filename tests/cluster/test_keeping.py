@@ -539,7 +539,7 @@ def test_a_number_of_the_future_is_refused(world: Keepers) -> None:
     world.lasting("b", "device", "x")
     member = world.members["b"]
     said = frames.Said(0, "p", b"x", b"x", b"", 1, False, False, b"!", 1, [], 0, "", False)
-    list(member.hearing.safely_take(member.nodes["a"], frames.Kept("b", "a", 2**62 - 1, 0, said)))
+    list(member.hearing.said_by(member.nodes["a"], [frames.Kept("b", "a", 2**62 - 1, 0, said)]))
     assert sum(member.hearing.refused.values()) == 1
     world.say(writer, "x", b"1")
     world.carry()

@@ -51,15 +51,15 @@ def test_a_part_that_is_missing_makes_none_of_it_known() -> None:
     empty = frames.Whole(0, node.number_there, [], [], [])
     for numbers in ((2,), (1, 3), (3,)):
         for number in numbers:
-            list(here.hearing.safely_take(node, frames.More(number, 3, empty)))
+            list(here.hearing.said_by(node, [frames.More(number, 3, empty)]))
     assert len(node.clients) == 2
-    list(here.hearing.safely_take(node, frames.More(1, 3, empty)))
+    list(here.hearing.said_by(node, [frames.More(1, 3, empty)]))
     node.lost()
     for number in (2, 3):
-        list(here.hearing.safely_take(node, frames.More(number, 3, empty)))
+        list(here.hearing.said_by(node, [frames.More(number, 3, empty)]))
     assert len(node.clients) == 2
     for number in (1, 2, 3):
-        list(here.hearing.safely_take(node, frames.More(number, 3, empty)))
+        list(here.hearing.said_by(node, [frames.More(number, 3, empty)]))
     assert len(node.clients) == 1
 
 
@@ -68,8 +68,8 @@ def test_a_part_that_is_refused_has_all_of_it_asked_for_again() -> None:
     world.meet()
     here, node = world.members["b"], world.members["b"].nodes["a"]
     empty = frames.Whole(0, node.number_there, [], [], [])
-    list(here.hearing.safely_take(node, frames.More(1, 3, empty)))
-    list(here.hearing.safely_take(node, frames.Part(True, b"no record")))
+    list(here.hearing.said_by(node, [frames.More(1, 3, empty)]))
+    list(here.hearing.said_by(node, [frames.Part(True, b"no record")]))
     assert here.hearing.refused
     node.asking = 99
     world.wait(2)

@@ -175,7 +175,7 @@ def test_after_a_start_it_waits_for_whoever_has_not_said_all(says: bool) -> None
     assert said_after(CLUSTER_DEAD_SECONDS + 1) == []
     if says:
         came = (77, "mqtt", b"ann", will.time + 1)
-        list(member.hearing.safely_take(node, frames.Whole(node.asking, 78, [came], [], [], [])))
+        list(member.hearing.said_by(node, [frames.Whole(node.asking, 78, [came], [], [], [])]))
         assert said_after(0) == []
         assert not stage.broker.undecided
     else:
@@ -217,7 +217,7 @@ def test_a_will_of_before_a_start_is_not_said_if_its_client_was_elsewhere_since(
         member.take(node, frames.Left(77, since))
     else:
         whole = frames.Whole(0, 78, [], [], [], [("mqtt", b"ann", since)])
-        list(member.hearing.safely_take(node, whole))
+        list(member.hearing.said_by(node, [whole]))
     wills.known(member, wills.WHO_IS_WHERE)
     stage.mqtt.wake(stage.clock.now())
     stage.tick()

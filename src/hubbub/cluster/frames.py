@@ -14,6 +14,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Annotated, Final, NamedTuple
 
@@ -499,11 +500,11 @@ def opened(data: bytes) -> Frame:
         raise Foreign("a damaged frame")
     boot, life, seq, length = _ORIGIN.unpack_from(data, _HEAD.size)
     at = _HEAD.size + _ORIGIN.size + length
+    node = _called(data[at - length : at])
+    if not node:
+        raise Foreign("a frame of a node without a proper name")
     try:
-        node = data[at - length : at].decode()
-        if not _NAME.fullmatch(node):
-            raise Foreign("a frame of a node without a proper name")
-        records = [_decoder.decode(one) for one in _pieces(data, at)]
+        records = _records(data, at)
     except (ValueError, struct.error, msgspec.MsgspecError) as error:
         raise Foreign(f"a frame that cannot be read: {error}") from None
     return Frame(node, boot, life, seq, records)
@@ -517,8 +518,14 @@ def name_in(data: bytes) -> str:
         return ""
     length = _ORIGIN.unpack_from(data, _HEAD.size)[3]
     at = _HEAD.size + _ORIGIN.size
-    name = data[at : at + length].decode(errors="replace")
-    return name if _NAME.fullmatch(name) else ""
+    return _called(data[at : at + length])
+
+
+@lru_cache(CLUSTER_NAMES)
+def _called(name: bytes) -> str:
+    """The node of that name, "" if none can have it."""
+    text = name.decode(errors="replace")
+    return text if _NAME.fullmatch(text) else ""
 
 
 def read(data: bytes) -> Record:
@@ -534,19 +541,20 @@ def read(data: bytes) -> Record:
         raise Foreign(f"a record that cannot be read: {error}") from None
 
 
-def _pieces(data: bytes, at: int) -> Iterator[memoryview]:
-    view = memoryview(data)
-    while at < len(data):
+def _records(data: bytes, at: int) -> list[Record]:
+    view, whole, found = memoryview(data), len(data), []
+    while at < whole:
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size + length
-        if at > len(data):
+        if at > whole:
             raise ValueError("a piece that ends behind its frame")
-        yield view[at - length : at]
+        found.append(_decoder.decode(view[at - length : at]))
+    return found
 
 
 def cut(pieces: bytes, most: int) -> Iterator[bytes]:
     """The same pieces in portions for one frame each; one that is too large goes in parts."""
-    begin = at = 0
+    begin, at = 0, 0 if len(pieces) > most else len(pieces)
     while at < len(pieces):
         (length,) = _LENGTH.unpack_from(pieces, at)
         end = at + _LENGTH.size + length

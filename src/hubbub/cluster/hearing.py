@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubbub.cluster import frames
-from hubbub.cluster.lines import Lines
+from hubbub.cluster.lines import DONE, Lines
 from hubbub.cluster.named import Named
 from hubbub.cluster.node import Node
 from hubbub.core.limits import (
@@ -64,7 +64,12 @@ def size_of(record: frames.Record) -> int:
 
 def _check_work(records: Iterable[frames.Record]) -> None:
     """What one frame says is no work for hours."""
-    count = sum(said.count for record in records if (said := said_in(record)) is not None)
+    count = 0
+    for record in records:
+        if isinstance(record, frames.Said):
+            count += record.count
+        elif isinstance(record, frames.Kept):
+            count += record.said.count
     if count > CLUSTER_FRAME_MESSAGES:
         raise frames.Foreign(f"a frame of {count} messages, {CLUSTER_FRAME_MESSAGES} may be")
 
@@ -191,7 +196,7 @@ class Hearing:
         """One record of those that waited, in turns as when it comes."""
         node, record = late
         if self._is_there(node) or self._outlives(node, record):
-            yield from self._said_by(node, (record,), waited=True)
+            yield from self.said_by(node, (record,), waited=True)
         else:
             self._declines(node, record)
 
@@ -223,18 +228,21 @@ class Hearing:
             if node is not None:
                 if frame.life and not isinstance(next(iter(frame.records), None), frames.Part):
                     node.torn = False  # parts come one by one, in frames of their own
-                yield from self._said_by(node, frame.records)
+                yield from self.said_by(node, frame.records)
         except frames.Foreign as error:
             self.refuse(str(error))
             self._strange[came.name] = self.broker.clock.now()
 
-    def _said_by(
+    def said_by(
         self, node: Node, records: Iterable[frames.Record], waited: bool = False
     ) -> Iterator[None]:
         """What was kept is noted before each pause, with the messages."""
         first = self.broker.log.position + 1
         for record in records:
-            for _ in self.safely_take(node, record, waited):
+            pieces = self._begin(node, record, waited)
+            goes_on = True
+            while goes_on:
+                goes_on = pieces is not None and self._goes_on(node, record, pieces)
                 if self._stint.over():
                     node.acknowledge(first)
                     yield
@@ -251,21 +259,31 @@ class Hearing:
         there = heard is not None and self.broker.clock.now() - heard <= CLUSTER_DEAD_SECONDS
         return there or name in self.membership.nodes or self.is_behind(name)
 
-    def safely_take(
-        self, node: Node, record: frames.Record, waited: bool = False
-    ) -> Iterator[None]:
-        """One record, in short pieces. A bad one takes no other one with it."""
+    def _begin(
+        self, node: Node, record: frames.Record, waited: bool
+    ) -> Iterator[None] | None:  # fmt: skip
+        """One record; the pieces of one that is long. A bad one takes no other one with it."""
         try:
-            pieces = self.membership.take(node, record, waited)
-            if pieces is not None:
-                yield from pieces
-            yield
-        except frames.Foreign as error:
+            return self.membership.take(node, record, waited)
+        except Exception as error:
+            self._broke(node, record, error)
+            return None
+
+    def _goes_on(self, node: Node, record: frames.Record, pieces: Iterator[None]) -> bool:
+        """One piece more of it; whether there was one."""
+        try:
+            return next(pieces, DONE) is not DONE
+        except Exception as error:
+            self._broke(node, record, error)
+            return False
+
+    def _broke(self, node: Node, record: frames.Record, error: Exception) -> None:
+        if isinstance(error, frames.Foreign):
             node.more.clear()  # it may have been one of those: they are asked for again
             self.refuse(str(error))
-        except Exception as error:  # of a shape that no node sends
-            text = f"{type(error).__name__}: {error}"[:100]
-            self.refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
+            return
+        text = f"{type(error).__name__}: {error}"[:100]  # of a shape that no node sends
+        self.refuse(f"a {type(record).__name__} of node {node.name!r} that broke: {text}")
 
     def _from(self, frame: frames.Frame, came: Came) -> Node | None:
         """The node of a frame, None if there is nothing more to do with it. It may have waited
@@ -276,6 +294,19 @@ class Hearing:
         if node is not None and frame.boot < node.boot:
             raise frames.Foreign(f"a frame that {frame.node!r} sent before it was started again")
         beats = [record for record in frame.records if isinstance(record, frames.Beat)]
+        strange = node is None or frame.boot > node.boot or frame.node in membership.shunned
+        if beats or strange:
+            node = self._introduced(frame, beats, came)
+        if node is None:
+            return None
+        node.heard = self.broker.clock.now()
+        return node if not frame.life or self._in_order(node, frame) else None
+
+    def _introduced(
+        self, frame: frames.Frame, beats: list[frames.Beat], came: Came
+    ) -> Node | None:  # fmt: skip
+        """The node of one that says who it is, or is not known as that."""
+        membership = self.membership
         self._check_clock(frame.node, beats, came.stamp)
         if membership.roster.is_removed(frame.node, frame.records):
             raise frames.Foreign(f"node {frame.node!r} was removed for good")
@@ -287,12 +318,10 @@ class Hearing:
         if not all(self._is_now(frame.node, beat) for beat in beats):
             return None
         node = membership.nodes.get(frame.node)
-        if node is None:
-            if not beats or any(isinstance(record, frames.Bye) for record in frame.records):
-                return None
-            node = membership.meet(frame, beats[-1])
-        node.heard = self.broker.clock.now()
-        return node if not frame.life or self._in_order(node, frame) else None
+        if node is None and beats:
+            if not any(isinstance(record, frames.Bye) for record in frame.records):
+                return membership.meet(frame, beats[-1])
+        return node
 
     def _is_now(self, name: str, beat: frames.Beat) -> bool:
         """Whether what a node says is of the life that it has now: it may have been held on its

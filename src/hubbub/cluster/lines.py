@@ -18,13 +18,17 @@ DONE: Final = object()
 T = TypeVar("T")
 
 
-class Line(deque[tuple[T, int]]):
+class Line(Generic[T]):
     """What waits of one node, the first one while it is worked on, too, and how much each takes;
     `room` is what all do, `going` what is left of the first.
     """
 
-    room = 0
-    going: Iterator[None] | None = None
+    __slots__ = ("waiting", "room", "going")
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[T, int]] = deque()
+        self.room = 0
+        self.going: Iterator[None] | None = None
 
 
 class Lines(Generic[T]):
@@ -41,7 +45,7 @@ class Lines(Generic[T]):
 
     def __len__(self) -> int:
         """How much waits, of all nodes."""
-        return sum(map(len, self._lines.values()))
+        return sum(len(line.waiting) for line in self._lines.values())
 
     def __contains__(self, name: str) -> bool:
         return name in self._lines
@@ -49,7 +53,7 @@ class Lines(Generic[T]):
     def firsts(self) -> Iterator[T]:
         """The oldest of each line."""
         for line in self._lines.values():
-            yield line[0][0]
+            yield line.waiting[0][0]
 
     def _free(self, name: str) -> tuple[int, int]:
         """What a node takes, and what it may."""
@@ -66,8 +70,10 @@ class Lines(Generic[T]):
         return 2 * takes < may
 
     def add(self, name: str, what: T, size: int) -> None:
-        line = self._lines.setdefault(name, Line())
-        line.append((what, size))
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = Line()
+        line.waiting.append((what, size))
         self._takes(line, size)
 
     def _takes(self, line: Line[T], size: int) -> None:
@@ -79,7 +85,7 @@ class Lines(Generic[T]):
         if not self._lines:
             return True
         name, line = next(iter(self._lines.items()))
-        what, size = line[0]
+        what, size = line.waiting[0]
         if line.going is None:
             line.going = self._work(what)
         over = True
@@ -88,9 +94,9 @@ class Lines(Generic[T]):
         finally:
             if over:
                 line.going = None
-                line.popleft()
+                line.waiting.popleft()
                 self._takes(line, -size)
-            if line:
+            if line.waiting:
                 self._lines.move_to_end(name)
             else:
                 del self._lines[name]

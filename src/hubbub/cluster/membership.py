@@ -116,6 +116,7 @@ class Membership(Hooks):
         self.rights = FarRights()
         self.stamps = Stamps(broker, self.name)
         self.number = broker.address()
+        self.addressed = f"{CLIENT}{self.number}"
         self.crossing = Crossing(broker, self.number)
         self.questioned: Callable[[str, frames.Question], None] = lambda node, question: None
         self.answered: Callable[[str, frames.Answer], None] = lambda node, answer: None

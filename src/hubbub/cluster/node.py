@@ -204,7 +204,8 @@ class Wire:
     def close(self) -> None:
         """It ends with the membership."""
 
-    abort = close
+    def abort(self) -> None:
+        self.close()
 
 
 class Node:

@@ -10,6 +10,10 @@ which nobody else sees, leases each to one of its own. The first acknowledgement
 the two nodes lose one another, or a frame between them, the home gives all that it had lent to
 others. Requests of message-switch are relayed instead (`protocols.switch.elsewhere`). Called by the
 membership for records and time, by the broker as `core.homes`. No I/O.
+
+What is at a node nobody else can have, so that is little: as much as one consumer has. A frame
+costs both nodes the same whether it brings one message or a hundred, so where all that was there
+has gone within CLUSTER_LENT_SECONDS twice as many come, and few again where they stay for longer.
 """
 
 from __future__ import annotations
@@ -18,7 +22,13 @@ from typing import TYPE_CHECKING
 
 from hubbub.cluster import frames, taking
 from hubbub.cluster.node import Node, messages_of
-from hubbub.core.limits import CLUSTER_LENT, CLUSTER_LOOK
+from hubbub.core.limits import (
+    CLUSTER_LENT,
+    CLUSTER_LENT_MOST,
+    CLUSTER_LENT_SECONDS,
+    CLUSTER_LENT_SLOW,
+    CLUSTER_LOOK,
+)
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.route import Route
@@ -55,7 +65,8 @@ class Lodger(Session):
 
 class Outpost(Queue):
     """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
-    home was told may be here; `turn`: how often all went back, to know what was lent before.
+    home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
+    all went back, to know what was lent before. `_gone`: so many were acknowledged `_since` then.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -64,6 +75,8 @@ class Outpost(Queue):
         self.home = ""
         self.theirs: dict[int, int] = {}
         self.told = self.turn = 0
+        self.wanted = CLUSTER_LENT
+        self._gone, self._since = 0, 0.0
 
     def known_as(self, number: int) -> int:
         return self.theirs.get(number, number)
@@ -73,7 +86,23 @@ class Outpost(Queue):
         theirs = self.theirs.pop(number, None)
         if theirs is not None:
             self._tell(frames.Done(name_to_wire(self.name), theirs))
+            self._gone += 1
+            if self._gone >= self.told > 0:
+                self._turned_over()
         return super().remove(number)
+
+    def _turned_over(self) -> None:
+        """As many as may be here have gone."""
+        now = self.membership.broker.clock.now()
+        fast = now - self._since <= CLUSTER_LENT_SECONDS
+        self._gone, self._since = 0, now
+        if fast and self.wanted < CLUSTER_LENT_MOST:
+            self.wanted = min(2 * self.wanted, CLUSTER_LENT_MOST)
+            self._take(self.wanted)
+
+    def _take(self, room: int) -> None:
+        self._tell(frames.Takes(name_to_wire(self.name), room, self.turn))
+        self.told = room
 
     def look(self) -> None:
         """Say how many it takes, where that has changed: none while no consumer is connected."""
@@ -83,10 +112,11 @@ class Outpost(Queue):
         if node != self.home:
             self.lose()
             self.home = node
-        wanted = CLUSTER_LENT if any(one.session.number for one in self.consumers) else 0
+        if broker.clock.now() - self._since > CLUSTER_LENT_SLOW:
+            self.wanted = CLUSTER_LENT
+        wanted = self.wanted if any(one.session.number for one in self.consumers) else 0
         if self.home and wanted != self.told:
-            self._tell(frames.Takes(name_to_wire(self.name), wanted, self.turn))
-            self.told = wanted
+            self._take(wanted)
             if not wanted:
                 self.lose()
 

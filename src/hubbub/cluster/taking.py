@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from hubbub.core.limits import (
     CLUSTER_FEED,
     CLUSTER_RUN,
     CLUSTER_SLICE,
+    CLUSTER_TOPICS,
     LINK_CHOKED,
 )
 from hubbub.core.message import SPELLED, Message, Run
@@ -38,14 +40,22 @@ REFUSED: Final = (SYSTEM, DELAYED, SHARE, "$hub/", "$CONTROL")
 # What is published into a queue goes to its home in a way of its own (`cluster.queues`).
 STAYS: Final = (*REFUSED, QUEUE)
 NOBODY: Final[Mapping[int, Phantom]] = {}
+SHORT: Final = 200  # bytes of a topic that is known again
 SPARE: Final = 25  # of a hundred parts of a node's share on a disk that fills
 
 
-def live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None]:
+def live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None] | None:
     """What a node said to whoever is there, for nobody's journal; or what is retained there."""
     if said.again and not said.group and not node.settled():
         node.missed = True  # what is on its way there may be newer
-        return
+        return None
+    if said.count > CLUSTER_SLICE:
+        return _live(membership, node, said)
+    say(membership, said, sender_of(membership, said, node.name, node.clients))
+    return None
+
+
+def _live(membership: Membership, node: Node, said: frames.Said) -> Iterator[None]:
     for some in _slices(said):
         say(membership, some, sender_of(membership, some, node.name, node.clients))
         yield
@@ -81,11 +91,7 @@ def say(
     membership: Membership, said: frames.Said, sender: Session, estate: str = ""
 ) -> None:  # fmt: skip
     """`estate`: for which it was kept."""
-    topic = name_from_wire(said.topic)
-    if topic == f"{CLIENT}{membership.number}":
-        topic = f"{CLIENT}{membership.broker.itself.number}"
-    if topic.startswith(REFUSED) or topic in membership.broker.controls or not is_text(topic):
-        raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
+    topic = _topic(membership, said.topic)
     check(said)
     if said.group:
         said.retain = False  # it is kept by what goes to all nodes
@@ -94,21 +100,48 @@ def say(
             return
         said.retain = False
     membership.messages_in += said.count
-    messages, late = _in_time(membership, messages_of(said, topic) if said.rests else [])
-    if said.rests and not messages and not said.retain:
-        return
-    encoding = SPELLED if said.rests else membership.crossing
     route = _route(membership, said, topic, sender)
+    if said.qos and not said.group and not topic.startswith(CLIENT):
+        route = _of_estate(membership, route, estate or membership.holdings.own)
+    if said.rests:
+        run = _run_of_rests(membership, said, topic, sender, route)
+    else:
+        crossing = membership.crossing
+        run = Run(sender, route, said.qos, said.count, crossing, said.payloads, said.retain)
+    if run is not None and run.route.takes:
+        membership.broker.publish(run)
+
+
+def _run_of_rests(
+    membership: Membership, said: frames.Said, topic: str, sender: Session, route: Route
+) -> Run | None:  # fmt: skip
+    """Those of them that have not expired, None if none is left."""
+    messages, late = _in_time(membership, messages_of(said, topic))
+    if not messages and not said.retain:
+        return None
     if said.retain and late:  # it takes the place of what was retained there before, and is over
         messages, route = late, Route(topic, 0)
-    elif said.qos and not said.group and not topic.startswith(CLIENT):
-        route = _of_estate(membership, route, estate or membership.holdings.own)
-    count = len(messages) or said.count
-    run = Run(sender, route, said.qos, count, encoding, said.payloads, said.retain)
-    if messages:
-        run.replace(messages)
-    if run.route.takes:
-        membership.broker.publish(run)
+    run = Run(sender, route, said.qos, len(messages), SPELLED, said.payloads, said.retain)
+    run.replace(messages)
+    return run
+
+
+def _topic(membership: Membership, wire: bytes) -> str:
+    topic = _crossing(wire) if len(wire) <= SHORT else _crossing.__wrapped__(wire)
+    if topic in membership.broker.controls:
+        raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
+    if topic == membership.addressed:
+        return f"{CLIENT}{membership.broker.itself.number}"
+    return topic
+
+
+@lru_cache(CLUSTER_TOPICS)
+def _crossing(wire: bytes) -> str:
+    """A topic that another node says, which means the same there as here."""
+    topic = name_from_wire(wire)
+    if topic.startswith(REFUSED) or not is_text(topic):
+        raise frames.Foreign(f"messages to {topic[:80]!r}, which does not cross")
+    return topic
 
 
 def _in_time(

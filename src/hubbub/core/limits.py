@@ -208,12 +208,16 @@ CLUSTER_WHOLE: Final = 250_000
 CLUSTER_WHOLE_BYTES: Final = 16 * MIB
 CLUSTER_HOLDS_BYTES: Final = MESSAGE_BYTES
 CLUSTER_MORE: Final = 100  # records of all that: of the longest 8, of the most entries 64
+CLUSTER_TOPICS: Final = 16_384  # that other nodes said are known again: some 4 MB
 CLUSTER_SLICE: Final = 1_000  # messages of a run from another node before others are heard: 3 ms
 # Of frames that wait for that: each node may have as many as are free, so one alone half of all, a
 # message in parts, and what it leaves is the others'. What is more is lost.
 CLUSTER_UNHEARD_BYTES: Final = 2 * MESSAGE_BYTES
 CLUSTER_WAY_BYTES: Final = 256 * KIB  # of a relayed connection on their way, each direction: a read
 CLUSTER_LENT: Final = 20  # messages of a queue at one node's consumers: others could have them
+CLUSTER_LENT_MOST: Final = 100  # where those have gone as fast: as five consumers at home have
+CLUSTER_LENT_SECONDS: Final = 0.02  # fast: others who wait for one of them wait so long
+CLUSTER_LENT_SLOW: Final = 0.1  # since so many went: few again, from the next look on
 CLUSTER_LOOK: Final = 1_000  # expected queues whose home is asked for a look: 1 ms of three nodes
 CLUSTER_ANSWER_SECONDS: Final = 30.0  # for what the home of a queue is asked, beside a poll's own
 CLUSTER_FEED: Final = 2_000  # retained messages a look, to who missed them: some 10,000 a second
