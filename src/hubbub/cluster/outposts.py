@@ -12,13 +12,13 @@ others. Requests of message-switch are relayed instead (`protocols.switch.elsewh
 membership for records and time, by the broker as `core.homes`. No I/O.
 
 What is at a node nobody else can have, so that is little: as much as one consumer has. A frame
-costs both nodes the same whether it brings one message or a hundred, so where all that was there
-has gone within CLUSTER_LENT_SECONDS twice as many come, and few again where they stay for longer.
+costs both nodes the same whether it brings one message or a hundred, so where one that is looked at
+has gone within CLUSTER_LENT_SECONDS twice as many come, and few again where one stays for longer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hubbub.cluster import frames, taking
 from hubbub.cluster.node import Node, messages_of
@@ -26,7 +26,6 @@ from hubbub.core.limits import (
     CLUSTER_LENT,
     CLUSTER_LENT_MOST,
     CLUSTER_LENT_SECONDS,
-    CLUSTER_LENT_SLOW,
     CLUSTER_LOOK,
 )
 from hubbub.core.message import SPELLED, Message, Run
@@ -38,6 +37,7 @@ from hubbub.schema import name_from_wire, name_to_wire
 if TYPE_CHECKING:
     from hubbub.cluster.membership import Membership
 
+NONE: Final = -1  # of the ids of messages
 
 class Lodger(Session):
     """At home: the consumers of one other node, as one. `room`: so many it has at most,
@@ -66,7 +66,8 @@ class Lodger(Session):
 class Outpost(Queue):
     """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
     home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
-    all went back, to know what was lent before. `_gone`: so many were acknowledged `_since` then.
+    all went back, to know what was lent before. `_sample`: which one is looked at, and `_since`
+    when it is here.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -76,7 +77,7 @@ class Outpost(Queue):
         self.theirs: dict[int, int] = {}
         self.told = self.turn = 0
         self.wanted = CLUSTER_LENT
-        self._gone, self._since = 0, 0.0
+        self._sample, self._since = NONE, 0.0
 
     def known_as(self, number: int) -> int:
         return self.theirs.get(number, number)
@@ -86,23 +87,31 @@ class Outpost(Queue):
         theirs = self.theirs.pop(number, None)
         if theirs is not None:
             self._tell(frames.Done(name_to_wire(self.name), theirs))
-            self._gone += 1
-            if self._gone >= self.told > 0:
-                self._turned_over()
+        if number == self._sample:
+            self._sample = NONE
+            self._judge(self.next - number)
         return super().remove(number)
 
-    def _turned_over(self) -> None:
-        """As many as may be here have gone."""
-        now = self.membership.broker.clock.now()
-        fast = now - self._since <= CLUSTER_LENT_SECONDS
-        self._gone, self._since = 0, now
-        if fast and self.wanted < CLUSTER_LENT_MOST:
-            self.wanted = min(2 * self.wanted, CLUSTER_LENT_MOST)
-            self._take(self.wanted)
+    def look_at(self, number: int) -> None:
+        if self._sample == NONE:
+            self._sample, self._since = number, self.membership.broker.clock.now()
 
-    def _take(self, room: int) -> None:
-        self._tell(frames.Takes(name_to_wire(self.name), room, self.turn))
-        self.told = room
+    def _stayed(self) -> float:
+        return self.membership.broker.clock.now() - self._since
+
+    def _judge(self, followed: int) -> None:
+        """The one that was looked at is gone, and so many have come with it."""
+        if self._stayed() > CLUSTER_LENT_SECONDS:
+            self.wanted = CLUSTER_LENT
+        elif 2 * followed >= self.told:  # there was hardly room for more
+            self.wanted = min(2 * self.wanted, CLUSTER_LENT_MOST)
+        if self.told:  # else nobody is there, or all has just gone back
+            self._ask_for(self.wanted)
+
+    def _ask_for(self, room: int) -> None:
+        if room != self.told:
+            self._tell(frames.Takes(name_to_wire(self.name), room, self.turn))
+            self.told = room
 
     def look(self) -> None:
         """Say how many it takes, where that has changed: none while no consumer is connected."""
@@ -112,11 +121,12 @@ class Outpost(Queue):
         if node != self.home:
             self.lose()
             self.home = node
-        if broker.clock.now() - self._since > CLUSTER_LENT_SLOW:
+        stays = self._sample != NONE and self._stayed() > CLUSTER_LENT_SECONDS
+        if stays or not self.messages:
             self.wanted = CLUSTER_LENT
         wanted = self.wanted if any(one.session.number for one in self.consumers) else 0
         if self.home and wanted != self.told:
-            self._take(wanted)
+            self._ask_for(wanted)
             if not wanted:
                 self.lose()
 
@@ -125,6 +135,7 @@ class Outpost(Queue):
         self.told = 0
         self.turn += 1
         self.theirs.clear()
+        self._sample = NONE
         for number in list(self.messages):
             self.remove(number)
 
@@ -191,6 +202,7 @@ class Outposts:
         number = outpost.next
         outpost.theirs[number] = record.number
         outpost.add(number, first, len(messages[0].payload))
+        outpost.look_at(number)
         self.broker.queues.dispatch(outpost)
 
     # At home
