@@ -50,7 +50,7 @@ HOT = [
     "runtime/tls.py",
     # What crosses between nodes; records themselves are msgspec's, which are no classes for mypyc.
     "cluster/estates.py", "cluster/hearing.py", "cluster/keeping.py", "cluster/lines.py",
-    "cluster/node.py", "cluster/taking.py",
+    "cluster/node.py", "cluster/outposts.py", "cluster/passing.py", "cluster/taking.py",
 ]  # fmt: skip
 WISH = "HUBBUB_COMPILE"
 Config = Mapping[str, Any] | None
