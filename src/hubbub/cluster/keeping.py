@@ -49,6 +49,7 @@ _BY: Final = "<"  # between an estate and the origin of what is kept for it, whe
 
 # The first one after a break has none before it: whatever was there has been taken, or is gone.
 NONE: Final = 0
+NOTHING: Final[tuple[int, Message | None]] = (0, None)  # no message has that seq
 
 
 def lasts(session: Session) -> bool:
@@ -85,7 +86,7 @@ def waits_in(session: SessionState) -> Iterator[tuple[int, int, int]]:
 
 class Keeping:
     """What this node keeps for an estate, of one origin: "" is its own. `keep`: for how many
-    seconds while nobody holds it.
+    seconds while nobody holds it. `_next`: a message that was read before its turn, and its seq.
     """
 
     def __init__(self, estate: Estate, broker: Broker, keep: int, origin: str = "") -> None:
@@ -101,6 +102,7 @@ class Keeping:
         self.tally = Tally()
         self._until = 0
         self._goes_on = False
+        self._next = NOTHING
         key = PROTOCOL, self.session.client
         begins = key not in broker.state.sessions
         if begins:
@@ -192,7 +194,7 @@ class Keeping:
         """How many from there on are on their way, or never will be; 0: it cannot be read now."""
         broker, backlog, holder = self.broker, self.backlog, self.estate.holder
         try:
-            message = broker.log.read(backlog.seq(number))
+            message = self._read(backlog.seq(number))
         except UnreadableError:
             return 0
         if message is None or holder is None or 0 < message.expires <= broker.clock.stamp():
@@ -215,6 +217,12 @@ class Keeping:
         self.previous = last
         return len(alike)
 
+    def _read(self, seq: int) -> Message | None:
+        """Of those that differ each was read before its turn, to see whether it goes with another."""
+        known, message = self._next
+        self._next = NOTHING
+        return message if known == seq else self.broker.log.read(seq)
+
     def _alike(self, message: Message, number: int) -> Iterator[Message]:
         """Those behind it that one record says with it: of the same author, to the same name."""
         backlog, read, size = self.backlog, self.broker.log.read, len(message.payload)
@@ -227,8 +235,12 @@ class Keeping:
                 found = read(backlog.seq(other))
             except UnreadableError:
                 return  # it is looked at when its turn comes
-            size += len(found.payload) if found is not None else 0
-            if found is None or found.author() != author or size > CLUSTER_KEPT_BYTES:
+            if found is None:
+                return
+            size += len(found.payload)
+            if found.author() != author or size > CLUSTER_KEPT_BYTES:
+                if len(found.payload) <= CLUSTER_KEPT_BYTES:
+                    self._next = backlog.seq(other), found
                 return
             if found.retain or 0 < found.expires <= now:
                 return

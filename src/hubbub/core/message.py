@@ -171,7 +171,7 @@ def _plainly(properties: dict[str, object]) -> str:
 def of_node(properties: bytes, node: str) -> bytes:
     """The column in a row of a message that another node took in, which says so: the first did."""
     said: dict[str, object] = read_json(properties) if properties else {}
-    return _write({NODE: node, **said}).encode()
+    return properties_column({NODE: node, **said})
 
 
 def message_of(row: Row) -> Message:
