@@ -218,7 +218,7 @@ class Keeping:
         return len(alike)
 
     def _read(self, seq: int) -> Message | None:
-        """Of those that differ each was read before its turn, to see whether it goes with another."""
+        """Of those that differ each was read before, to see whether it goes with another one."""
         known, message = self._next
         self._next = NOTHING
         return message if known == seq else self.broker.log.read(seq)
