@@ -82,6 +82,7 @@ def test_two_nodes_whose_disks_are_behind_do_not_wait_for_one_another() -> None:
     assert world.waiting("b", "device-b") == everything and world.kept("a", "b") == 0
 
 
+@pytest.mark.pure
 def test_what_waits_is_bounded_counted_and_what_is_kept_comes_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -107,6 +108,7 @@ def test_what_waits_is_bounded_counted_and_what_is_kept_comes_later(
     assert world.kept("b", "a") == 0 and not hearing.aside.room
 
 
+@pytest.mark.pure
 def test_what_is_retained_and_found_no_room_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,6 +213,7 @@ def test_a_long_run_goes_on_to_its_end_though_its_node_is_gone_meanwhile() -> No
     assert len(reader.got) == count and not here.hearing.aside.room
 
 
+@pytest.mark.pure
 def test_what_was_kept_and_found_no_room_is_asked_for_while_live_messages_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

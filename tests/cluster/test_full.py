@@ -21,6 +21,9 @@ BIG = 100_000  # bytes of a message
 ZONE = 3 * 5 * WEIGHT * BIG  # of which a fifth is three of them
 
 
+pytestmark = pytest.mark.pure
+
+
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "CLUSTER_KEPT", MOST)

@@ -153,6 +153,7 @@ def test_who_is_gone_meanwhile_is_not_heard_any_more() -> None:
     assert not world.here.hearing.is_behind("b")
 
 
+@pytest.mark.pure
 def test_what_waits_to_be_heard_is_bounded_and_what_is_more_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -171,6 +172,7 @@ def test_what_waits_to_be_heard_is_bounded_and_what_is_more_is_missed(
     assert reader.got[-1] == ("after", b"")
 
 
+@pytest.mark.pure
 def test_a_node_that_says_very_much_leaves_room_for_others_and_keeps_them_waiting_for_one_frame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -238,6 +240,7 @@ def test_the_clock_of_who_waited_for_long_is_right() -> None:
     assert "c" in world.here.nodes and "c" not in world.here.shunned
 
 
+@pytest.mark.pure
 def test_who_said_what_there_was_no_room_for_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 10)
     world = Busy()
@@ -278,6 +281,7 @@ def test_messages_that_were_kept_are_work_as_live_ones_are() -> None:
     assert reason.startswith("a frame of") and "messages" in reason
 
 
+@pytest.mark.pure
 def test_frames_with_nothing_in_them_take_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub.cluster.hearing.CLUSTER_UNHEARD_BYTES", 100_000)
     world = Busy()
