@@ -21,7 +21,7 @@ from hubbub.core.caches import Caches
 from hubbub.core.clock import BEGUN, Clock
 from hubbub.core.connection import Connection, Protocol
 from hubbub.core.gate import Gate, Opening
-from hubbub.core.limits import VERDICTS
+from hubbub.core.limits import CLUSTER_FRAME_BYTES, VERDICTS
 from hubbub.core.link import Link
 from hubbub.core.log import Log
 from hubbub.journal.group import Group
@@ -256,6 +256,80 @@ def _unlike(
     return one
 
 
+class Wire:
+    """The engine of one of two nodes: what it is told waits until it is carried."""
+
+    trouble, complete, up, most = "", True, True, CLUSTER_FRAME_BYTES
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.said: list[bytes] = []
+
+    def send(self, node: str, frames: list[bytes]) -> bool:
+        self.said += frames
+        return True
+
+    def waiting(self, node: str = "") -> int:
+        return 0
+
+
+class Node(Hub):
+    """A hub of a cluster of two, a client of which says messages or hears them."""
+
+    def __init__(self, name: str, recorded: bool) -> None:
+        from hubbub.cluster.membership import Membership
+
+        super().__init__(recorded=recorded)
+        self.wire = Wire(name)
+        self.member = Membership(self.broker, self.wire, "")  # type: ignore[arg-type]  # no tasks
+        self.member.begin()
+        self.client, self.heard = self.dial(Mqtt(self.broker))
+
+    def tell(self, other: Node) -> None:
+        self.tick()
+        said, self.wire.said = self.wire.said, []
+        for frame in said:
+            other.member.hear(frame)
+
+
+def _across(qos: int, lasting: bool = False) -> Round:
+    """A window of messages that differ, to a client at another node. `lasting`: it is kept there
+    for a session.
+    """
+    sender, reader = Node("a", lasting), Node("b", lasting)
+    sender.client.feed(codec.connect(b"s", True, 0))
+    reader.client.feed(codec.connect(b"r", not lasting, 0) + codec.subscribe(1, [(b"a/#", qos)]))
+    for _ in range(4):
+        for node, other in ((sender, reader), (reader, sender)):
+            node.member.beat()
+            node.tell(other)
+    seed = random.Random(1)
+    packets = b"".join(
+        codec.publish(b"a/%d/temperature" % n, seed.randbytes(8 * n + 8), qos, packet_id=n + 1)
+        for n in range(EACH)
+    )
+
+    def one() -> None:
+        reader.heard.last = b""
+        sender.client.feed(packets)
+        sender.tell(reader)
+        reader.tell(sender)
+        bodies = [body for start, body, _ in codec.packets(reader.heard.last)
+                  if reader.heard.last[start] >> 4 == codec.PUBLISH]  # fmt: skip
+        assert len(bodies) == EACH, len(bodies)
+        if qos:
+            reader.client.feed(_acknowledged(reader.heard.last, bodies))
+            reader.tell(sender)
+            sender.tell(reader)
+
+    return one
+
+
+def _acknowledged(said: bytes, bodies: list[int]) -> bytes:
+    places = [body + 2 + int.from_bytes(said[body : body + 2], "big") for body in bodies]
+    return b"".join(b"\x40\2" + said[place : place + 2] for place in places)
+
+
 def _called(number: int) -> bytes:
     """A topic by its alias."""
     return codec.Properties({spec.TOPIC_ALIAS: number + 1}).encode()
@@ -443,6 +517,9 @@ FLOWS: Final[dict[str, Callable[[], Round]]] = {
     "mqtt 5 qos 1, by alias": lambda: _unlike(1, v5=True, by_alias=True),
     "mqtt 5 qos 1, to 3.1.1": lambda: _unlike(1, v5=True, to_v5=False),
     "mqtt 3.1.1 qos 1, to 5": lambda: _unlike(1, to_v5=True),
+    "to another node qos 0, unlike": lambda: _across(0),
+    "to another node qos 1, unlike": lambda: _across(1),
+    "to another node, kept, unlike": lambda: _across(1, lasting=True),
     "mqtt connect, subscribe, leave": _arrivals,
     "mqtt connect, recorded": lambda: _arrivals(recorded=True),
     "smq, one by one": _smq,
