@@ -227,6 +227,30 @@ def test_commands_do_not_cross(world: World) -> None:
     assert sum(member.hearing.refused.values()) == 1
 
 
+@pytest.mark.parametrize("level", ["x", "x" * 1_000], ids=["short", "long"])
+def test_what_does_not_cross_is_refused_each_time(world: World, level: str) -> None:
+    """Names that are said again are not looked at anew, and only the short ones."""
+    reader = world.client("b", "reader")
+    reader.wish("#")
+    world.carry()
+    member = world.members["b"]
+    names = [f"{level}/1", f"$SYS/{level}", f"{level}/\0", f"$share/g/{level}", f"{level}/2", ""]
+    for _ in range(3):
+        for name in names:
+            list(member.hearing.said_by(member.nodes["a"], [said_to(name)]))
+    assert [name for name, _ in reader.got] == 3 * [f"{level}/1", f"{level}/2"]
+    assert sum(member.hearing.refused.values()) == 3 * 4
+
+    member.broker.controls[f"{level}/1"] = lambda run: None  # from now on
+    list(member.hearing.said_by(member.nodes["a"], [said_to(f"{level}/1")]))
+    assert sum(member.hearing.refused.values()) == 3 * 4 + 1
+
+
+def said_to(name: str) -> frames.Said:
+    wire = name.encode()
+    return frames.Said(0, "p", b"x", wire, b"", 0, False, False, b"y", 1, [], 0, "", False)
+
+
 def test_a_retained_message_reaches_a_group_at_another_node(world: World) -> None:
     reader, writer = world.client("b", "reader"), world.client("a", "writer")
     reader.wish("$share/g/x")
