@@ -66,8 +66,8 @@ class Lodger(Session):
 class Outpost(Queue):
     """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
     home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
-    all went back, to know what was lent before. `_sample`: which one is looked at, and `_since`
-    when it is here.
+    all went back, to know what was lent before. `_sample`: the one that is looked at, `_since`: when
+    it came.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -87,26 +87,29 @@ class Outpost(Queue):
         theirs = self.theirs.pop(number, None)
         if theirs is not None:
             self._tell(frames.Done(name_to_wire(self.name), theirs))
-        if number == self._sample:
-            self._sample = NONE
-            self._judge(self.next - number)
+        if number == self._sample and self._stays():
+            self._want(CLUSTER_LENT)
         return super().remove(number)
 
     def look_at(self, number: int) -> None:
-        if self._sample == NONE:
+        """It came. Where as many as half of those that may be here have since one that is done with
+        by now, soon enough, there was hardly room for more; from it on the next ones are counted.
+        """
+        followed, soon = number - self._sample, not self._stays()
+        if self._sample in self.messages:
+            return
+        if self._sample == NONE or not soon or 2 * followed >= self.told:
+            if self._sample != NONE and soon:
+                self._want(min(2 * self.wanted, CLUSTER_LENT_MOST))
             self._sample, self._since = number, self.membership.broker.clock.now()
 
-    def _stayed(self) -> float:
-        return self.membership.broker.clock.now() - self._since
+    def _stays(self) -> bool:
+        return self.membership.broker.clock.now() - self._since > CLUSTER_LENT_SECONDS
 
-    def _judge(self, followed: int) -> None:
-        """The one that was looked at is gone, and so many have come with it."""
-        if self._stayed() > CLUSTER_LENT_SECONDS:
-            self.wanted = CLUSTER_LENT
-        elif 2 * followed >= self.told:  # there was hardly room for more
-            self.wanted = min(2 * self.wanted, CLUSTER_LENT_MOST)
+    def _want(self, room: int) -> None:
+        self.wanted = room
         if self.told:  # else nobody is there, or all has just gone back
-            self._ask_for(self.wanted)
+            self._ask_for(room)
 
     def _ask_for(self, room: int) -> None:
         if room != self.told:
@@ -121,8 +124,7 @@ class Outpost(Queue):
         if node != self.home:
             self.lose()
             self.home = node
-        stays = self._sample != NONE and self._stayed() > CLUSTER_LENT_SECONDS
-        if stays or not self.messages:
+        if self._stays():
             self.wanted = CLUSTER_LENT
         wanted = self.wanted if any(one.session.number for one in self.consumers) else 0
         if self.home and wanted != self.told:
