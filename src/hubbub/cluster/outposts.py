@@ -66,8 +66,8 @@ class Lodger(Session):
 class Outpost(Queue):
     """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
     home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
-    all went back, to know what was lent before. `_sample`: the one that is looked at, `_since`: when
-    it came.
+    all went back, to know what was lent before. `_sample`: the one that is looked at, and `_since`
+    when.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
