@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hubbub.core.session import Backlog
+from hubbub.core.session import FEW, NEAR, Backlog
 
 
 class BacklogMachine(RuleBasedStateMachine):
@@ -16,14 +16,21 @@ class BacklogMachine(RuleBasedStateMachine):
         super().__init__()
         self.backlog = Backlog(7)
         self.model: dict[int, tuple[int, int, bool]] = {}
+        self.sizes: dict[int, int] = {}
         self.next = self.sent = self.tried = 7
         self.seq = 1
 
-    @rule(count=st.integers(1, 5), qos=st.integers(1, 2), retained=st.booleans())
-    def add(self, count: int, qos: int, retained: bool) -> None:
-        self.backlog.add(self.seq, count, qos, retained)
+    @rule(
+        count=st.sampled_from((1, 2, 3, 15)), qos=st.integers(1, 2), retained=st.booleans(),
+        size=st.integers(0, 9), again=st.booleans(),
+    )  # fmt: skip
+    def add(self, count: int, qos: int, retained: bool, size: int, again: bool) -> None:
+        if again:
+            self.seq = max(1, self.seq - count)
+        self.backlog.add(self.seq, count, qos, retained, size)
         for one in range(count):
             self.model[self.next + one] = (self.seq + one, qos, retained)
+            self.sizes[self.next + one] = size
         self.next += count
         self.seq += count
 
@@ -64,6 +71,12 @@ class BacklogMachine(RuleBasedStateMachine):
         self.backlog.rewind()
         self.sent = self.backlog.first
 
+    @rule()
+    def weigh(self) -> None:
+        """Not each time: what happened since the last time is then in one piece."""
+        flying = sum(self.sizes[one] for one in self.model if one < self.sent)
+        assert self.backlog.bytes_in_flight() == flying
+
     @invariant()
     def same(self) -> None:
         backlog = self.backlog
@@ -76,11 +89,19 @@ class BacklogMachine(RuleBasedStateMachine):
         assert backlog.in_flight() == self.sent - first
         for number in range(first - 2, self.next + 2):
             assert backlog.holds(number) is (number in self.model)
+        oldest: dict[int, int] = {}
         for number, (seq, qos, retained) in self.model.items():
             assert backlog.seq(number) == seq
             assert backlog.qos(number) == qos
             assert backlog.retained(number) is retained
-            assert backlog.number_of(seq) == number
+            assert backlog.number_of(seq) == oldest.setdefault(seq, number)
+            named = b'{"delivery":%d}' % number
+            assert backlog.name_of(number) == (
+                b"" if number == oldest[seq] and number < first + NEAR else named
+            )
+        assert backlog.bytes == sum(self.sizes[one] for one in self.model)
+        entries = list(backlog.entries)
+        assert backlog.some(first, len(entries)) == entries
 
 
 TestBacklog = BacklogMachine.TestCase
@@ -116,3 +137,20 @@ def test_an_empty_backlog_is_shared_and_what_is_put_in_is_not() -> None:
     assert (list(one.entries), list(other.entries)) == ([3 << 35 | 1, 4 << 35 | 1], [])
     other.skip()
     assert (other.next, list(Backlog().entries)) == (8, [])
+
+
+def test_some_entries_from_anywhere() -> None:
+    backlog = Backlog(7)
+    backlog.add(1, 5 * FEW, 1)
+    backlog.remove(7 + FEW)
+    whole = list(backlog.entries)
+    for at in (0, 1, 3 * FEW):
+        for count in (0, 1, FEW, FEW + 1, 2 * FEW):
+            assert backlog.some(7 + at, count) == whole[at : at + count]
+
+
+def test_a_leased_delivery_at_the_front_is_named() -> None:
+    backlog = Backlog()
+    backlog.lease(3, 2, 0)
+    backlog.add(3, 1, 2)
+    assert [backlog.name_of(number) for number in (0, 1)] == [b'{"delivery":0}', b""]

@@ -40,6 +40,8 @@ FULL: Final = "backlog full"  # why a message is dropped, or may not wait
 UNCOUNTED: Final = Traffic()  # of who is not connected here
 SIZE: Final = 0x7FFF_FFFF  # of the payload, in an entry of a backlog
 LEASED: Final = 1 << 34  # there: a queue's, of which the journal's fold has no more than the number
+NEAR: Final = 32  # deliveries at the front of a backlog, among which one is looked for
+FEW: Final = 256  # entries: to find each from the ends takes less than a walk through the others
 NOTHING: Final[deque[int]] = deque(maxlen=0)  # shared by all backlogs that are empty
 NONE: Final[set[int]] = set()  # the same of numbers: nothing is added to this one
 
@@ -57,10 +59,11 @@ class Backlog:
     """Unacknowledged deliveries. `received` are the numbers a QoS 2 receiver already has.
 
     `sent` is the number up to which deliveries were sent on this connection, `tried` up to
-    which they were ever sent: those below it are repetitions. `bytes` are those of the payloads.
+    which they were ever sent: those below it are repetitions. `bytes` are those of the payloads,
+    `_flying` those of what is not acknowledged below `_weighed`, once somebody has asked.
     """
 
-    __slots__ = ("first", "entries", "bytes", "received", "sent", "tried")
+    __slots__ = ("first", "entries", "bytes", "received", "sent", "tried", "_flying", "_weighed")
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
@@ -69,6 +72,7 @@ class Backlog:
         self.received = NONE
         self.sent = first
         self.tried = first
+        self._flying = self._weighed = 0
 
     @property
     def next(self) -> int:
@@ -131,7 +135,7 @@ class Backlog:
         return self.entries[number - self.first] & 3
 
     def number_of(self, seq: int) -> int:
-        """The number of its oldest delivery that is no lease, or -1. Usually near the front."""
+        """The number of its oldest delivery that is no lease, or -1. Near the front: `name_of`."""
         for index, entry in enumerate(self.entries):
             if entry and entry >> 35 == seq and not entry & LEASED:
                 return self.first + index
@@ -141,10 +145,25 @@ class Backlog:
         """What a row needs, beside the message, to mean this delivery: nothing, as a rule.
 
         The same message may be there twice (retained, on a second subscription); then the
-        oldest is meant, and any other is named in the properties. So is a lease.
+        oldest is meant, and any other is named in the properties. So is a lease, and what is not
+        near the front: whether it is the oldest was asked of all before it, here and in the fold.
         """
-        oldest = self.number_of(self.seq(number))
-        return b"" if oldest == number else b'{"delivery":%d}' % number
+        at = number - self.first
+        if at < NEAR:
+            seq = self.entries[at] >> 35
+            for index, entry in enumerate(islice(self.entries, at + 1)):
+                if entry and entry >> 35 == seq and not entry & LEASED:
+                    if index == at:
+                        return b""
+                    break
+        return b'{"delivery":%d}' % number
+
+    def some(self, number: int, count: int) -> list[int]:
+        """The entries of so many deliveries from that one on."""
+        at, entries = number - self.first, self.entries
+        if count > FEW:
+            return list(islice(entries, at, at + count))  # which passes all before them
+        return [entries[index] for index in range(at, at + count)]
 
     def holds(self, number: int) -> bool:
         return self.first <= number < self.next and self.entries[number - self.first] != 0
@@ -160,7 +179,7 @@ class Backlog:
         if not self.holds(number):
             return
         entries = self.entries
-        self.bytes -= entries[number - self.first] >> 3 & SIZE
+        self._lighten(number, entries[number - self.first] >> 3 & SIZE)
         entries[number - self.first] = 0
         self.received.discard(number)
         while entries and not entries[0]:
@@ -192,12 +211,24 @@ class Backlog:
         return self.sent - self.first
 
     def bytes_in_flight(self) -> int:
-        return sum(one >> 3 & SIZE for one in islice(self.entries, self.sent - self.first))
+        """Asked for each that is sent: what was there before is not looked at again."""
+        if self._weighed > self.sent:
+            self._flying = self._weighed = 0
+        begin = max(self._weighed, self.first)
+        for entry in self.some(begin, self.sent - begin):
+            self._flying += entry >> 3 & SIZE
+        self._weighed = self.sent
+        return self._flying
+
+    def _lighten(self, number: int, size: int) -> None:
+        self.bytes -= size
+        if number < self._weighed:
+            self._flying -= size
 
     def shift(self, count: int) -> None:
         """The oldest `count` deliveries are over, in order."""
-        for _ in range(count):
-            self.bytes -= self.entries.popleft() >> 3 & SIZE
+        for number in range(self.first, self.first + count):
+            self._lighten(number, self.entries.popleft() >> 3 & SIZE)
         self.first += count
         while self.entries and not self.entries[0]:
             self.entries.popleft()
@@ -208,11 +239,13 @@ class Backlog:
         """Where nothing waits: the next delivery has this number."""
         if not self.entries:
             self.first = self.sent = self.tried = number
+            self._flying = self._weighed = 0
 
     def rewind(self) -> None:
         """The connection is gone: all that is not acknowledged will be sent again."""
         self.tried = max(self.tried, self.sent)
         self.sent = self.first
+        self._flying = self._weighed = 0
 
 
 class SessionState:

@@ -24,11 +24,29 @@ from hubbub.protocols.mqtt.dialect import Dialect
 PACKET_IDS: Final = 65_535
 WAITING_BYTES: Final = 65_536  # of one piece; then the link is looked at: does it take more?
 WAITING_FETCHED: Final = TURN_FETCHED_BYTES // 8  # bytes that are read from files for it
+ANSWERS: Final = 64  # looked at in one piece, before more are
 PLAIN_ENTRY: Final = 1  # the low bits of one of QoS 1 that is not retained, and not over
 
 
 def packet_id(number: int) -> int:
     return 1 + number % PACKET_IDS
+
+
+def in_order(buf: bytes, at: int, table: bytes, first: int, count: int) -> int:
+    """How many answers at `at`, `count` at most, are those of the packet ids from `first` on, as
+    `table` has them. It may be some fewer: what is no run must not cost more than its length.
+    """
+    found, begin = min(count, ANSWERS), 4 * first
+    if buf[at : at + 4 * found] != table[begin : begin + 4 * found]:
+        while found and buf[at : at + 4 * found] != table[begin : begin + 4 * found]:
+            found >>= 1
+        return found
+    while found < count:
+        more = min(8 * found, count)
+        if buf[at : at + 4 * more] != table[begin : begin + 4 * more]:
+            break
+        found = more
+    return found
 
 
 def waiting(

@@ -39,7 +39,7 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
-from hubbub.protocols.mqtt.numbering import PACKET_IDS, numbered, packet_id, waiting
+from hubbub.protocols.mqtt.numbering import PACKET_IDS, in_order, numbered, packet_id, waiting
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
 from hubbub.protocols.mqtt.wishes import Wishes, asked_by, those_for
@@ -502,18 +502,15 @@ class MqttSession(Session):
     def acknowledge_run(self, data: bytes, at: int) -> int:
         """Take the PUBACKs at `at`, all that come in order at once; return where they end."""
         backlog = self.backlog
-        flying = backlog.sent - backlog.first
-        count = min(flying, (len(data) - at) >> 2)
         first = packet_id(backlog.first)
-        count = min(count, PACKET_IDS + 1 - first)
-        if self.twofold and TWO in [entry & 3 for entry in islice(backlog.entries, count)]:
-            count = 0  # one by one: a PUBACK for QoS 2 is an error
-        while count and data[at : at + 4 * count] != codec.PUBACKS[4 * first : 4 * (first + count)]:
-            count >>= 1
+        count = min(backlog.in_flight(), (len(data) - at) >> 2, PACKET_IDS + 1 - first)
+        count = in_order(data, at, codec.PUBACKS, first, count)
         if count and self.plain() and not backlog.received:
-            if not self.lasting or 0 not in islice(backlog.entries, count):
+            entries = backlog.some(backlog.first, count)
+            twofold = self.twofold and TWO in [entry & 3 for entry in entries]
+            if not twofold and not (self.lasting and 0 in entries):
                 self.over(count)
-                return at + 4 * count
+                return at + 4 * count  # others one by one: a PUBACK for QoS 2 is an error
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
         return at + 4
 

@@ -14,13 +14,12 @@ Called by the connection; no I/O.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from hubbub.core.route import Route
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt.incoming import Incoming
-from hubbub.protocols.mqtt.numbering import PACKET_IDS, packet_id
+from hubbub.protocols.mqtt.numbering import PACKET_IDS, in_order, packet_id
 from hubbub.protocols.mqtt.session import TWO, MqttSession
 from hubbub.schema import RECEIVED, counted
 
@@ -94,12 +93,9 @@ def _in_order(session: MqttSession, table: bytes, buf: bytes, at: int, number: i
     """How many answers at `at` are those of the deliveries from `number` on, all of QoS 2."""
     backlog = session.backlog
     first = packet_id(number)
-    count = min(backlog.sent - number, (len(buf) - at) >> 2, PACKET_IDS + 1 - first)
-    while count and buf[at : at + 4 * count] != table[4 * first : 4 * (first + count)]:
-        count >>= 1
-    begin = number - backlog.first
-    entries = islice(backlog.entries, begin, begin + count)
-    alike = [entry & 3 for entry in entries] == [TWO] * count
+    most = min(backlog.sent - number, (len(buf) - at) >> 2, PACKET_IDS + 1 - first)
+    count = in_order(buf, at, table, first, most)
+    alike = [entry & 3 for entry in backlog.some(number, count)] == [TWO] * count
     return count if alike else 0
 
 
