@@ -13,7 +13,7 @@ from hubbub.config.settings import Settings
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as smq
 from hubbub.runtime.node import Node
-from hubbub.wire.websocket import PING, Frames, masked_frame
+from hubbub.wire.websocket import CLOSE, PING, Frames, masked_frame
 from tests import security
 from tests.runtime.turns import serving, watched
 
@@ -132,3 +132,20 @@ async def test_so_it_does_where_all_came_before_the_login_was_answered(tmp_path:
         size = sum(map(len, answers))
         assert await asyncio.wait_for(reader.readexactly(size), 30) == b"".join(answers)
         writer.close()
+
+
+@pytest.mark.parametrize("last", [masked_frame(b"\x03\xe8", CLOSE), b"\xff" * 10])
+async def test_what_was_said_before_the_end_is_heard(hub: Node, last: bytes) -> None:
+    """Messages to a queue are heard in turns: with a close frame, or nonsense, in the same read
+    thousands of them were lost.
+    """
+    queue, count = hub.broker.queues.named("q"), 5_000
+    peer = await mqtt(hub)
+    for _ in range(4):
+        said = (codec.publish(b"$queue/q", b"%d" % n, 0, False) for n in range(count))
+        peer.writer.write(masked_frame(b"".join(said)))
+    peer.writer.write(last)
+    async with asyncio.timeout(60):
+        while await peer.reader.read(1 << 20):
+            pass
+    assert len(queue.messages) == 4 * count

@@ -10,6 +10,7 @@ from typing import Final
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.link import Framing
 from hubbub.core.turns import Stint
+from hubbub.errors import ProtocolError
 from hubbub.runtime.rates import Paying
 from hubbub.wire.websocket import Frames, close_frame, frame
 
@@ -31,6 +32,12 @@ class WebSocketFraming(Framing):
     def farewell(self) -> bytes:
         """A close frame, unless one was sent already (RFC 6455, 5.5.1)."""
         return b"" if self._frames.closed else close_frame()
+
+
+def _wrong(error: ProtocolError) -> Iterator[bytes | None]:
+    """What came is wrong from here on, and what came before is not worked on yet."""
+    raise error
+    yield None
 
 
 class Framed(Paying):
@@ -60,6 +67,10 @@ class Framed(Paying):
                 frames.left_bytes += len(data)
                 self.transport.pause_reading()
                 self.hear_later()
+        except ProtocolError as error:
+            if not self.busy:
+                raise
+            frames.left = _wrong(error)
         finally:
             if frames.replies:
                 self._reply(frames)
@@ -92,6 +103,10 @@ class Framed(Paying):
             self.connection.feed(stream[0] if len(stream) == 1 else b"".join(stream))
         return []
 
+    def read_on(self) -> None:
+        super().read_on()
+        self.end_frames()
+
     def hear_later(self) -> None:
         if self.connection is not None:
             self.connection.broker.later(self._hear_on)
@@ -112,6 +127,6 @@ class Framed(Paying):
 
     def end_frames(self) -> None:
         """The peer has closed; what it said before is heard first."""
-        waits = self.toll is not None and self.toll.stream
+        waits = self.busy or (self.toll is not None and self.toll.stream)
         if self.frames is not None and self.frames.closed and self.link is not None and not waits:
             self.link.close("")
