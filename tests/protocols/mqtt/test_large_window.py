@@ -91,6 +91,26 @@ def test_what_was_received_is_read_back_and_kept_as_fast() -> None:
     linear(both)
 
 
+def test_who_comes_back_hears_at_once_what_it_may_release() -> None:
+    """One by one these took 65 ms, and 60,000 were a turn of 0.24 s."""
+    stage, reader = wide(MANY, True, 2)
+    for one in range(1, MANY + 1):
+        if one != 9:
+            reader.answer(codec.PUBREC, one)
+        if one % 100 == 0:
+            reader.far.hear()
+    packets = [codec.acknowledgement(codec.PUBREL, one) for one in range(1, MANY + 1)]
+    packets[8] = codec.publish(b"a", b"x", 2, False, 9, True)
+    took = []
+    for _ in range(3):
+        reader.far.hang_up()
+        began = time.process_time()
+        reader = stage.device("bob", clean=False)
+        took.append(time.process_time() - began)
+        assert reader.far.hear() == codec.connack(True, 0) + b"".join(packets)
+    assert min(took) < 0.02
+
+
 def test_a_bound_of_bytes_does_not_look_at_all_that_fly() -> None:
     def published(window: int) -> float:
         stage = Stage()

@@ -39,7 +39,14 @@ from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
-from hubbub.protocols.mqtt.numbering import PACKET_IDS, in_order, numbered, packet_id, waiting
+from hubbub.protocols.mqtt.numbering import (
+    PACKET_IDS,
+    in_order,
+    numbered,
+    packet_id,
+    releases,
+    waiting,
+)
 from hubbub.protocols.mqtt.options import unpack
 from hubbub.protocols.mqtt.serial import Serial
 from hubbub.protocols.mqtt.wishes import Wishes, asked_by, those_for
@@ -405,10 +412,8 @@ class MqttSession(Session):
             if not backlog.holds(number):
                 backlog.sent += 1
             elif number in backlog.received:
-                backlog.sent += 1
-                self._send_qos_2(
-                    link, number, codec.acknowledgement(codec.PUBREL, packet_id(number))
-                )
+                alone = self.serial is not None or self.broker.inflight_bytes > 0
+                self._send_qos_2(link, number, releases(backlog, 1 if alone else self.window))
             elif not self._sent(link, number):
                 self.broker.again(self, self.resume)
                 return
@@ -501,14 +506,13 @@ class MqttSession(Session):
 
     def acknowledge_run(self, data: bytes, at: int) -> int:
         """Take the PUBACKs at `at`, all that come in order at once; return where they end."""
-        backlog = self.backlog
-        first = packet_id(backlog.first)
+        backlog, first = self.backlog, packet_id(self.backlog.first)
         count = min(backlog.in_flight(), (len(data) - at) >> 2, PACKET_IDS + 1 - first)
         count = in_order(data, at, codec.PUBACKS, first, count)
         if count and self.plain() and not backlog.received:
             entries = backlog.some(backlog.first, count)
-            twofold = self.twofold and TWO in [entry & 3 for entry in entries]
-            if not twofold and not (self.lasting and 0 in entries):
+            gone = self.lasting and 0 in entries
+            if not (gone or (self.twofold and TWO in [entry & 3 for entry in entries])):
                 self.over(count)
                 return at + 4 * count  # others one by one: a PUBACK for QoS 2 is an error
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
