@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
+from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.queue import Queue, QueueSettings
+from hubbub.core.overdue import GIVEN_BACK
+from hubbub.core.queue import Queue, QueueSettings, Reader
 from hubbub.core.session import Silent
 from hubbub.core.state import State
 from tests.core.recording import (
@@ -206,6 +208,80 @@ def test_a_second_lease_is_not_ended_by_the_first_ones_time() -> None:
     assert queue.leased == {0: bob}
     later(broker, 10)
     assert queue.leased == {}
+
+
+def test_a_shorter_lease_is_not_kept_waiting_by_longer_ones() -> None:
+    """They ended in the order in which they began: a message was nobody's for hours."""
+    broker, _ = recording()
+    queue, ann = queue_with(broker, lease=3600.0), reader(broker)
+    send(broker, b"0", b"1", b"2")
+    assert took(broker, queue, ann) == 0
+    broker.queues.configure(queue, QueueSettings(lease=10.0))
+    later(broker, 5)
+    assert took(broker, queue, ann) == 1
+    later(broker, 6)
+    assert list(queue.waiting) == [0, 2]
+    broker.queues.configure(queue, QueueSettings(lease=3600.0))
+    later(broker, 5)
+    assert list(queue.waiting) == [1, 0, 2] and not queue.ends
+
+
+class Told(Reader):
+    """How often something came."""
+
+    count = 0
+
+    def arrived(self, queue: Queue) -> None:
+        self.count += 1
+
+
+def leased_everywhere(count: int) -> tuple[Broker, Silent, Told]:
+    """One reader has a message of each of so many queues, and another one waits there."""
+    clock = Hasty()
+    broker = Broker(clock, Log(clock), "none")
+    ann, told = reader(broker), Told()
+    for number in range(count):
+        queue = broker.queues.named(f"q{number}")
+        broker.queues.configure(queue, QueueSettings(lease=1000.0))
+        send(broker, b"x", name=queue.name)
+        assert took(broker, queue, ann) == 0
+        broker.queues.wait_at(queue.name, told)
+    return broker, ann, told
+
+
+def test_who_leaves_gives_back_in_turns() -> None:
+    """One who had something of 10,000 queues kept all others waiting for 5 s."""
+    broker, ann, told = leased_everywhere(500)
+    broker.disconnect(ann, "")
+    assert told.count < 100 and not ann.leases
+    assert not any(queue.leased for queue in broker.state.queues.values())
+    assert settle(broker) > 5
+    assert told.count == 500
+
+
+def test_who_leaves_with_very_much_gives_it_back_in_turns_and_in_order() -> None:
+    clock = Hasty()
+    broker = Broker(clock, Log(clock), "none")
+    queue, ann = broker.queues.named("q"), reader(broker)
+    count = 3 * GIVEN_BACK + 10
+    send(broker, *[b"%d" % number for number in range(count + 1)])
+    while took(broker, queue, ann) < count - 1:
+        pass
+    clock.seconds += 1  # the turn has had its time: each piece has one of its own
+    broker.clock.turned = clock.seconds - 10
+    broker.disconnect(ann, "")
+    assert len(queue.leased) == count - GIVEN_BACK
+    settle(broker)
+    assert list(queue.waiting) == list(range(count + 1)) and not queue.leased
+
+
+def test_leases_of_very_many_queues_that_end_together_do_so_in_turns() -> None:
+    broker, ann, told = leased_everywhere(500)
+    later(broker, 2000)
+    assert told.count < 100
+    later(broker, 1)  # a look while the last one goes on is none
+    settle(broker)
+    assert told.count == 500 and not ann.leases and not broker.queues.overdue.queues
 
 
 def test_a_consumer_that_outlives_its_lease_loses_the_message() -> None:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbub.core import client
 from hubbub.core.broker import Broker
+from hubbub.core.client import take_more
 from hubbub.core.context import LAGGING
 from hubbub.core.limits import GROUP_ROWS, PREFETCH
 from hubbub.core.log import Log
@@ -290,6 +292,68 @@ def test_what_waits_goes_out_in_turns() -> None:
     assert len(ann.leases) == 1_200
     of_one = [number for queue, number in ann.leases.values() if queue.name == "q7"]
     assert of_one == list(range(30))
+
+
+class One(Ear):
+    """Has one message at a time, and comes back for the next one when it is done with it."""
+
+    def ready(self) -> bool:
+        return super().ready() and not self.leases
+
+    def done(self) -> tuple[str, bytes]:
+        (topic, payload, _), (queue, number) = self.hear()[-1], next(iter(self.leases.values()))
+        self.broker.queues.acknowledge(queue, number, self)
+        take_more(self.broker, self)
+        return topic, payload
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        self.broker = broker
+        super().__init__(broker, client)
+
+
+def test_who_has_room_again_looks_where_there_was_none_and_each_queue_has_its_turn() -> None:
+    """All queues of a consumer were looked at with each acknowledgement: with a thousand that took
+    0.4 ms. And the first one was always the first.
+    """
+    broker, _ = recording()
+    ann = One(broker, "ann")
+    for number in range(300):
+        broker.subscribe(ann.wish(f"$queue/q{number}", 1))
+    for name in ("q7", "q5", "q9"):
+        send(broker, name, b"0", b"1")
+    assert list(ann.turned_away) == ["q7", "q5", "q9"]
+    order = [ann.done()[0].removeprefix("$queue/") for _ in range(6)]
+    assert order == ["q7", "q7", "q5", "q9", "q5", "q9"]
+    assert not ann.turned_away and not ann.leases
+
+
+def test_a_consumer_remembers_no_queue_that_it_left() -> None:
+    broker, _ = recording()
+    ann = One(broker, "ann")
+    ann.room = False
+    for number in range(3):
+        broker.subscribe(ann.wish(f"$queue/q{number}", 1))
+        send(broker, f"q{number}", b"x")
+        broker.unsubscribe(ann, f"$queue/q{number}")
+    assert not ann.turned_away
+
+
+def test_very_many_queues_that_hold_nothing_any_more_are_looked_at_in_turns() -> None:
+    broker, _ = recording()
+    ann, bob = One(broker, "ann"), Ear(broker, "bob")
+    ann.room = bob.room = False
+    names = [f"q{number}" for number in range(3 * client.LOOKED)]
+    for name in names:
+        broker.subscribe(ann.wish(f"$queue/{name}", 1))
+        send(broker, name, b"x")
+    assert list(ann.turned_away) == names
+    for name in names[:-1]:
+        broker.queues.acknowledge(broker.queues.named(name), 0, broker.itself)
+    ann.room = True
+    take_more(broker, ann)
+    assert len(ann.turned_away) == 2 * client.LOOKED and not ann.leases
+    settle(broker)
+    assert leases(ann) == [0] and not ann.turned_away
 
 
 def test_nothing_goes_out_while_many_rows_wait_for_the_disk() -> None:

@@ -47,7 +47,6 @@ from hubbub.core.sampled import Sampled
 from hubbub.core.session import (
     FOR_EVER,
     FULL,
-    NO_LEASES,
     NO_ROUTES,
     NO_SHARED,
     Revival,
@@ -224,10 +223,8 @@ class Broker(Context):
             said = properties_column({"reason": reason} if reason else None)
             row = row_about(session, schema.DISCONNECT, "", 0, tried, expires, said)
             (self.change if changes else self.note)(row)
-        for queue in {queue for queue, _ in session.leases.values()}:
-            queue.give_back(session)
-            self.queues.offer(queue)
-        session.leases = NO_LEASES
+        if session.leases:
+            self.queues.overdue.left(session)
         if session.lasting:
             self.observers.tell_all(session)
         else:

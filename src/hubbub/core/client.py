@@ -13,6 +13,7 @@ Called by the connections of protocols, and by whatever else lets clients in. No
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -41,6 +42,8 @@ from hubbub.core.topics import (
 from hubbub.errors import ProtocolError
 
 log = logging.getLogger("hubbub.client")
+
+LOOKED: Final = 100  # of the queues a client was turned away from, at a look
 
 # Why a subscription is refused; protocols have codes for these.
 MALFORMED: Final = "malformed"
@@ -238,10 +241,16 @@ def acknowledge(broker: Broker, session: Session, seq: int) -> None:
 
 
 def take_more(broker: Broker, session: Session) -> None:
-    """A client has room again: it gets what waits in its queues."""
-    for name in session.subscriptions:
-        if name.startswith(QUEUE):
-            broker.queues.begin(name[len(QUEUE) :])
+    """A client has room again: it gets what waits in the queues that had none for it, the first one
+    first. It may have ten thousand, of which most hold nothing any more: others are heard between.
+    """
+    names = session.turned_away
+    for _ in range(min(len(names), LOOKED)):
+        if not (names and session.ready()):
+            return
+        broker.queues.begin(names.popitem(last=False)[0])
+    if names and session.ready():
+        broker.catch_up_later((session, take_more), partial(take_more, broker, session))
 
 
 def drop(broker: Broker, session: Session, reason: str, count: int = 1) -> None:
@@ -275,7 +284,7 @@ class Client(Session):
         return self.number != 0 and not self.link.choked and len(self.leases) < PREFETCH
 
     def relieved(self) -> None:
-        if len(self.leases) == PREFETCH - 1:
+        if self.turned_away:
             take_more(self.broker, self)
 
     def taken_over(self) -> None:

@@ -257,6 +257,11 @@ class Queue(Session):
                 return self.consumers[-1]
         return None
 
+    def turn_all_away(self) -> None:
+        """None of its consumers has room for what waits: who has some again comes back for it."""
+        for one in self.consumers:
+            one.session.turn_away(self.name)
+
     def other_consumer(self, message: Message) -> Subscription | None:
         """Of those with room, who can take a message which is too large for whose turn it was."""
         for subscription in self.consumers:
@@ -315,7 +320,8 @@ class Queue(Session):
 
     def give_back(self, session: Session) -> None:
         """A consumer left: what it held waits again, before everything else."""
-        self.wait_again([number for queue, number in session.leases.values() if queue is self])
+        if session.leases:
+            self.wait_again([number for queue, number in session.leases.values() if queue is self])
 
     def wait_again(self, numbers: list[int]) -> None:
         """Leases are over: the messages wait again, before everything else."""

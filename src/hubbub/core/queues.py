@@ -100,7 +100,7 @@ class Queues:
     def configure(self, queue: Queue, settings: QueueSettings) -> None:
         """What is asked of a queue from now on; messages that it has keep their expiry."""
         self._change(queue, settings, queue.read)
-        self.overdue.watch(queue)
+        self.overdue.changed(queue)
 
     def polled(self, queue: Queue, until: float) -> None:
         """Somebody reads the queue. The first time is a row: who never did is not missed."""
@@ -478,9 +478,11 @@ class Queues:
     def back(self, session: Session) -> None:
         """A consumer is here again, and may take more or less than before."""
         for name in session.subscriptions:
-            queue = self.broker.state.queue_at(name)
-            if queue is not None:
-                queue.recall()
+            if name.startswith(QUEUE):
+                session.turn_away(name[len(QUEUE) :])
+                queue = self.broker.state.queue_at(name)
+                if queue is not None:
+                    queue.recall()
 
     def consume_instead(self, name: str, old: Subscription, new: Subscription) -> bool:
         """A consumer wishes something else, and keeps what it has. False if it is elsewhere."""
@@ -494,6 +496,7 @@ class Queues:
         return True
 
     def consume_no_more(self, name: str, subscription: Subscription) -> None:
+        subscription.session.turned_away.pop(name, None)
         queue = self.broker.state.queues.get(name)
         if queue is None and self.broker.homes.consume_no_more(name, subscription):
             return
@@ -566,6 +569,7 @@ class Queues:
                 return
             subscription = queue.next_consumer(number)
             if subscription is None:
+                queue.turn_all_away()
                 return
             if left < 0:
                 left = came if self._has_handed_enough() else max(came, PREFETCH)
@@ -582,6 +586,7 @@ class Queues:
                 other = queue.other_consumer(message)
                 if other is None:
                     if queue.somebody_fits(message, away=False):
+                        queue.turn_all_away()
                         return
                     self._too_large(queue, number, message, subscription.session)
                     self._look_on(queue)  # there may be many

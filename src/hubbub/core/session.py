@@ -16,7 +16,7 @@ The payloads stay in the log. Nothing here knows a protocol or does I/O.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -50,6 +50,7 @@ NONE: Final[set[int]] = set()  # the same of numbers: nothing is added to this o
 NO_LEASES: Final[dict[int, tuple[Queue, int]]] = {}
 NO_REQUESTS: Final[dict[int, tuple[str, bytes]]] = {}
 NO_SHARED: Final[dict[int, str]] = {}
+NOWHERE: Final[OrderedDict[str, None]] = OrderedDict()
 NO_ROUTES: Final[dict[bytes, Route]] = {}
 NOTHING_DROPPED: Final[dict[str, int]] = {}
 NOTHING_KEPT: Final[dict[str, tuple[int, bytes]]] = {}  # of subscriptions that end with a client
@@ -370,8 +371,9 @@ class Session:
     address (None = not at all), `opening` how its connection began, if it has one. `lasting`
     sessions outlive their connection. `leases`: seq -> queue and id of a message that it took
     from a queue and has not acknowledged, `requests`: seq -> address and correlation of the answer
-    that it owes to some of them; the queue takes out what is over. `shared`: as in
-    SessionState. `feeds`: retained messages that it has not got yet. `no_local`: how many of its
+    that it owes to some of them; the queue takes out what is over. `turned_away`: the queues in
+    which something waits that nobody had room for, or may wait, the first one first. `shared`: as
+    in SessionState. `feeds`: retained messages that it has not got yet. `no_local`: how many of its
     subscriptions are so; if there is one, its own `routes` leave it out. `far`: it is another node
     of a cluster, or a client there, and `node` that one's name where rows are to say it; `once`:
     nothing that a node sent is given to it here, because who sent it has chosen among all nodes.
@@ -396,6 +398,7 @@ class Session:
         self.node = ""
         self.leases = NO_LEASES
         self.requests = NO_REQUESTS
+        self.turned_away = NOWHERE
         self.dropped = NOTHING_DROPPED
         self.shared = NO_SHARED
         self.feeds: deque[Feed] | None = None  # most never have one
@@ -436,6 +439,12 @@ class Session:
         if self.leases is NO_LEASES:
             self.leases = {}
         self.leases[seq] = (queue, number)
+
+    def turn_away(self, queue: str) -> None:
+        """Nobody has room for what waits there: it looks again when it has some."""
+        if self.turned_away is NOWHERE:
+            self.turned_away = OrderedDict()
+        self.turned_away[queue] = None
 
     def share(self, seq: int, group: str) -> None:
         """A group has chosen it for a message."""

@@ -170,7 +170,6 @@ class HubSession(Session):
         self._call = call
         self._tell = tell
         self._busy = calls.busy
-        self._turned_away = False
         calls.freed = self.resume
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
@@ -199,15 +198,11 @@ class HubSession(Session):
 
     def ready(self) -> bool:
         """What waits in a queue is not dropped where no more may run: it stays there."""
-        if len(self.leases) < CALLBACKS and not self._busy():
-            return True
-        self._turned_away = True  # until `resume`: another queue may find room before it does
-        return False
+        return len(self.leases) < CALLBACKS and not self._busy()
 
     def resume(self) -> None:
         """One more may run, or one less is leased: take what was left in queues."""
-        turned_away, self._turned_away = self._turned_away, False
-        if turned_away:
+        if self.turned_away:
             take_more(self.broker, self)
 
     def relieved(self) -> None:

@@ -74,18 +74,16 @@ class MqttSession(Session):
     """The session of one client id. It lives as long as the connection, or is `lasting`.
 
     `link`, and `here`, its connection, are None while the client is away. `serial`: its QoS 2
-    exchanges, if they are served one after the other. `turned_away`: a queue was, or may have been,
-    for want of room. On the present connection it `talks`, the client has published something, and
-    is `twofold`, something of QoS 2 was sent to it. `dialect`: the version of that one, or of its
-    last. `packet_limit` and `alias_limit`: the largest packet and the number of topic aliases that
-    the client takes. `_offered`: what the subscription asked that a retained message is sent for,
-    by its number.
+    exchanges, if they are served one after the other. On the present connection it `talks`, the
+    client has published something, and is `twofold`, something of QoS 2 was sent to it. `dialect`:
+    the version of that one, or of its last. `packet_limit` and `alias_limit`: the largest packet
+    and the number of topic aliases that the client takes. `_offered`: what the subscription asked
+    that a retained message is sent for, by its number.
     """
 
     def __init__(self, broker: Broker, client: str, rights: Rights, lasting: bool) -> None:
         super().__init__(NAME, client, rights)
         self.talks = False  # beside what is true or not of every session
-        self.turned_away = True
         self.twofold = False
         self._settling = False
         self.lasting = lasting
@@ -239,10 +237,7 @@ class MqttSession(Session):
 
     def ready(self) -> bool:
         theirs = max(len(self.leases), len(self.shared))
-        if theirs < PREFETCH and len(self.requests) < self.window and self.hungry():
-            return True
-        self.turned_away = True
-        return False
+        return theirs < PREFETCH and len(self.requests) < self.window and self.hungry()
 
     def fits(self, message: Message, subscription: Subscription) -> bool:
         if self.packet_limit == ANY_PACKET:
@@ -649,7 +644,6 @@ class MqttSession(Session):
         lease = self.leases.pop(seq, None)
         if lease is not None:
             self.broker.queues.acknowledge(lease[0], lease[1], self)
-            self.turned_away = True  # the same message may wait for it in another queue
 
     def _remember_request(self, message: Message) -> None:
         if self.dialect.v5 and message.reply_to and message.seq in self.leases:
@@ -692,8 +686,7 @@ class MqttSession(Session):
         self.pump()
         if self.feeds:
             self.broker.retained.feed(self)
-        turned_away, self.turned_away = self.turned_away, False
-        if turned_away:
+        if self.turned_away:
             take_more(self.broker, self)
 
     def relieved(self) -> None:

@@ -273,7 +273,7 @@ class SmqSession(Session):
         take_more(self.broker, self)
 
     def relieved(self) -> None:
-        if len(self.leases) == PREFETCH - 1:
+        if self.turned_away:
             self.resume()
 
     def _hand_over(self, message: Message) -> None:

@@ -8,6 +8,7 @@ this tick, in one answer.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from hubbub.core.broker import Broker
@@ -20,30 +21,40 @@ log = logging.getLogger("hubbub.switch")
 
 
 class Wakeups(Silent):
-    """Is called by the tick, as a session that has something to settle."""
+    """Is called by the tick, as a session that has something to settle. Ten thousand may wait for
+    the same message: what a turn has no time for is done in the next ones.
+    """
 
     def __init__(self, broker: Broker, protocol: str) -> None:
         super().__init__(protocol, "", broker.open)
         self._broker = broker
-        self._woken: list[Wait] = []
+        self._woken: deque[Wait] = deque()
         self._listed = False
         self._settling = False
 
     def wake(self, wait: Wait) -> None:
         self._woken.append(wait)
-        if not (self._settling or self._listed):
+        if not self._settling:
+            self._list()
+
+    def _list(self) -> None:
+        if not self._listed:
             self._listed = True
             self._broker.unsettled.append(self)
 
     def settle(self) -> None:
         """Let them look; a request that goes on may well answer another one's wait."""
         self._listed, self._settling = False, True
+        stint = Stint(self._broker.clock)
         while self._woken:
-            woken, self._woken = self._woken, []
-            for wait in woken:
-                wait.woken = False
-                _safely(wait.look)
+            wait = self._woken.popleft()
+            wait.woken = False
+            _safely(wait.look)
+            if stint.over():
+                break
         self._settling = False
+        if self._woken:
+            self._list()
 
 
 def _safely(call: Callable[[], None]) -> None:
