@@ -275,6 +275,24 @@ def test_who_leaves_with_very_much_gives_it_back_in_turns_and_in_order() -> None
     assert list(queue.waiting) == list(range(count + 1)) and not queue.leased
 
 
+def test_a_queue_that_ends_lets_go_of_very_many_leases_in_turns() -> None:
+    clock = Hasty()
+    broker = Broker(clock, Log(clock), "none")
+    queue, ann = broker.queues.named("q"), reader(broker)
+    count = 3 * GIVEN_BACK
+    send(broker, *[b"%d" % number for number in range(count)])
+    while took(broker, queue, ann) < count - 1:
+        pass
+    broker.clock.turned = clock.seconds - 10
+    broker.queues.destroy("q")
+    assert len(ann.leases) == count - GIVEN_BACK
+    send(broker, b"new")
+    assert took(broker, broker.queues.named("q"), ann) == count
+    settle(broker)
+    assert list(ann.leases.values()) == [(broker.queues.named("q"), count)]
+    assert not (queue.leased or queue.messages)
+
+
 def test_leases_of_very_many_queues_that_end_together_do_so_in_turns() -> None:
     broker, ann, told = leased_everywhere(500)
     later(broker, 2000)

@@ -165,25 +165,26 @@ class Overdue:
         """A client is gone: what it had of queues waits again there, before everything else. One
         may have had something of each of ten thousand, or very much.
         """
-        held: dict[Queue, list[int]] = {}
-        for queue, number in session.leases.values():
-            held.setdefault(queue, []).append(number)
-        session.leases = NO_LEASES
-        self.broker.in_turns(self._given_back(session, held))
+        leases, session.leases = session.leases, NO_LEASES
+        self.broker.in_turns(self._given_back(session, leases))
 
-    def _given_back(self, session: Session, held: dict[Queue, list[int]]) -> Iterator[None]:
+    def _given_back(
+        self, session: Session, leases: dict[int, tuple[Queue, int]]
+    ) -> Iterator[None]:
         """First all that few may have: it may be back soon, and get some of it again."""
-        count = 0
-        for queue, numbers in held.items():
-            numbers.sort()
-            for at in range(0, len(numbers), GIVEN_BACK):
-                part = numbers[-at - GIVEN_BACK : len(numbers) - at]
-                queue.wait_again([one for one in part if queue.leased.get(one) is session])
-                count += len(part)
-                if count >= GIVEN_BACK:
-                    count = 0
+        part: dict[Queue, list[int]] = {}
+        given: dict[Queue, None] = {}
+        for count, (queue, number) in enumerate(reversed(leases.values()), 1):
+            if queue.leased.get(number) is session:
+                part.setdefault(queue, []).append(number)
+            if count % GIVEN_BACK == 0 or count == len(leases):
+                for one, numbers in part.items():
+                    one.wait_again(numbers)
+                    given[one] = None
+                part = {}
+                if count < len(leases):
                     yield
-        for queue in held:
+        for queue in given:
             self._offer(queue)
             yield
 

@@ -29,7 +29,7 @@ from hubbub.core.limits import (
     READER_SECONDS,
 )
 from hubbub.core.message import ASIDE, SPELLED, Message, Run, row_of, run_of
-from hubbub.core.overdue import Overdue
+from hubbub.core.overdue import GIVEN_BACK, Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
 from hubbub.core.quotas import NAMED, SUBSCRIBED, size_of
 from hubbub.core.route import Route
@@ -139,7 +139,6 @@ class Queues:
 
     def recover(self) -> None:
         """Before anything enters a queue: pass over ids that may have been told and were lost.
-
         After a crash what was answered is over: that it was acknowledged too may have been lost.
         """
         self._ended = sum(map(weight_of, self.broker.state.ended_queues))
@@ -200,9 +199,8 @@ class Queues:
         return most - waiting if waiting < most and queue.bytes < largest else 0
 
     def shown(self, most: int, found: list[Queue]) -> Iterator[None]:
-        """For people who look: find at most so many queues, those that hold something first.
-
-        With a stop behind each LOOKED of all, for there may be very many.
+        """For people who look: find at most so many queues, those that hold something first;
+        with a stop behind each LOOKED of all, for there may be very many.
         """
         queues = list(self.broker.state.queues.values())
         if len(queues) <= most:
@@ -277,8 +275,6 @@ class Queues:
             self.broker.filters.remove(subscription)
         if queue.consumers:
             self.expecting[name] = queue.consumers
-        for number in list(queue.leased):
-            queue.end_lease(number, queue.messages[number])
         self.broker.quotas.give(NAMED, queue.payer, weight_of(name))
         for topic_filter in list(queue.binders):
             self._bound_no_more(queue, topic_filter)
@@ -295,7 +291,11 @@ class Queues:
         self.broker.in_turns(self._emptied(queue))
 
     def _emptied(self, queue: Queue) -> Iterator[None]:
-        """It has ended, and nobody has anything of it any more."""
+        """It has ended, and nobody has anything of it any more; of much of it in a moment."""
+        for count, number in enumerate(list(queue.leased), 1):
+            queue.end_lease(number, queue.messages.get(number, 0))
+            if not count % GIVEN_BACK:
+                yield
         while queue.messages:
             self.broker.log.unpin(queue.messages.popitem()[1])
             yield
