@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,8 @@ log = logging.getLogger("hubbub")
 # What the hub looks at once, when it starts.
 _FIXED = (
     "listen", "listener", "data", "allow_anonymous", "bridge", "password_file", "acl_file", "tls",
-    "jwt", "dynamic_security", "cluster", "processes",
+    "jwt", "dynamic_security", "cluster", "processes", "hosts", "queue.socket", "log.format",
+    "journal.record", "journal.durability", "journal.segment_bytes", "journal.segment_seconds",
 )  # fmt: skip
 
 
@@ -121,7 +123,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGUSR1, _switch, trace, node)
     beside += [asyncio.create_task(one) for one in (_tell(repeats), _tidy(node.broker.metrics))]
     if reload is not None:
-        hang_up = _Once(loop, partial(_reload, node, reload, trace))
+        hang_up = _Once(loop, partial(_reload, node, reload, trace, settings))
         loop.add_signal_handler(signal.SIGHUP, hang_up)
         if hangup.came():
             hang_up()
@@ -203,32 +205,27 @@ class _Once:
         self._action()
 
 
-def _reload(hub: Node, read: Callable[[], Settings], trace: Trace) -> None:
+def _reload(hub: Node, read: Callable[[], Settings], trace: Trace, began: Settings) -> None:
     """Take what the files say now; who looks later finds whether all of it was taken."""
-    trouble = _read_again(hub, read, trace)
+    trouble = _read_again(hub, read, trace, began)
     hub.broker.audit.managed(hub.broker.itself, "read the configuration again", "", trouble)
     if not trouble:
         log.info("the configuration was read again")
 
 
-def _read_again(hub: Node, read: Callable[[], Settings], trace: Trace) -> str:
-    """What could not be taken, "" if all was. What needs a restart keeps its old value, and the
-    log says so.
+def _read_again(hub: Node, read: Callable[[], Settings], trace: Trace, began: Settings) -> str:
+    """What could not be taken, "" if all was. What needs a restart keeps its old value, which is
+    the one that the hub `began` with, and the log says so each time until it had its restart.
     """
     try:
         fresh = read()
     except HubbubError as error:
         log.error("the configuration is left as it was: %s", error)
         return str(error)
-    old = hub.settings
     for name in _FIXED:
-        if getattr(fresh, name) != getattr(old, name):
+        value = attrgetter(name)
+        if value(fresh) != value(began):
             log.warning("%s changed; that needs a restart of the hub", name)
-    if fresh.journal != old.journal:
-        log.warning(
-            "journal: only `exclude`, `topic_durability`, `audit` and retention change without a "
-            "restart"
-        )
     logging.getLogger().setLevel(fresh.log.level.upper())
     trace.clients = fresh.log.clients
     trace.switch(fresh.log.level == "debug")

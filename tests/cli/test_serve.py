@@ -188,6 +188,32 @@ def test_a_bad_configuration_leaves_the_running_one(start_hub: StartHub, tmp_pat
     assert hub.stop() == 0
 
 
+@pytest.mark.parametrize("setting, line", [
+    ("listener", '[[listener]]\naddress = "127.0.0.1:1"'), ("hosts", 'hosts = ["hub.example.org"]'),
+    ("queue.socket", 'queue.socket = "/nowhere/switch"'), ("log.format", 'log.format = "json"'),
+    ("journal.segment_bytes", "journal.segment_bytes = 33_554_432"),
+])  # fmt: skip
+def test_what_needs_a_restart_is_said_until_the_file_says_what_runs(
+    setting: str, line: str, start_hub: StartHub, tmp_path: Path
+) -> None:
+    file, log = tmp_path / "hub.toml", tmp_path / "hub.log"
+    taken = "journal.exclude = ['noise/#']\n"  # of the same section, and needs none
+    file.write_text("")
+    hub = start_hub("--config", str(file))
+    told = ""
+    for text, wanted in ((taken + line, True), (taken + line, True), (taken, False)):
+        file.write_text(text)
+        hub.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while "the configuration was read again" not in (new := log.read_text()[len(told) :]):
+            assert hub.process.poll() is None and time.monotonic() < deadline, new
+            time.sleep(0.02)
+        told += new
+        assert (f"{setting} changed; that needs a restart" in new) == wanted, new
+        assert ("restart" in new) == wanted, new
+    assert hub.stop() == 0
+
+
 def test_what_could_not_be_read_again_is_told_as_that(start_hub: StartHub, tmp_path: Path) -> None:
     file, acl = tmp_path / "hub.toml", tmp_path / "acl"
     good = f'acl_file = "{acl}"\nallow_anonymous = true\n[log]\nlevel = "info"\n'
