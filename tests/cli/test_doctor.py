@@ -19,6 +19,7 @@ from hubbub.cli import doctor
 from hubbub.config.cluster import Cluster
 from hubbub.config.settings import Journal, Limits, Listener, Settings, Tls
 from hubbub.errors import SettingError
+from tests.certificates import Authority
 from tests.command import hubbub
 from tests.process import StartHub
 
@@ -158,6 +159,51 @@ def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
     listener = Listener(address="127.0.0.1:0", tls=tls)
     found = only(doctor.secrets(at(tmp_path, listen=(), listener=(listener,))))
     assert found.level == "bad" and "none.pem" in found.found
+
+
+def test_how_long_a_certificate_is_good(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    good, short, over = (authority.sign(name, hours=hours)
+                         for name, hours in (("good", 24 * 90), ("short", 10), ("over", -2)))
+    short_lived = authority.sign("week", hours=24 * 7)
+    found = []
+    for file in (good, short_lived, short, over):
+        listener = Listener(address="127.0.0.1:0", tls=Tls(certificate=str(file)))
+        settings = at(tmp_path, listen=(), listener=(listener,))
+        found += [one for one in doctor.secrets(settings) if one.found.startswith("tls.cert")]
+    assert [one.level for one in found] == ["well", "well", "well", "bad"]
+    assert f"tls.certificate: {good} is good until 20" in found[0].found
+    assert "is over since 20" in found[3].found and "renew it" in found[3].advice
+
+
+def test_users_and_permissions_are_read_as_a_start_does(tmp_path: Path) -> None:
+    """Who asks before a reload or a restart hears what it would say."""
+    users, acl, tokens = tmp_path / "users", tmp_path / "acl", tmp_path / "jwks"
+    for file, text in ((users, ""), (acl, "topic raed a/#\n"), (tokens, "{}")):
+        file.write_text(text)
+        file.chmod(0o600)
+    code, found = asked(
+        "--data", str(tmp_path / "data"), "--set", "listen=127.0.0.1:0",
+        "--set", f"acl_file={acl}", "--set", f"password_file={users}",
+    )  # fmt: skip
+    said = [(one["level"], one["found"]) for one in found if one["what"] == "users"]
+    assert code == 1
+    wrong = f"{acl}:1: 'raed' is none of read, write, readwrite, manage, deny"
+    assert said == [("bad", wrong), ("well", f"{users} can be used")]
+    acl.write_text("topic read a/#\n")
+    settings = at(tmp_path, password_file=str(users), acl_file=str(acl))
+    assert [one.level for one in doctor.files(settings)] == ["well", "well"]
+    (one,) = doctor.files(at(tmp_path, dynamic_security=str(acl)))
+    assert one.level == "bad" and "is no dynamic-security.json" in one.found
+    (one,) = doctor.files(at(tmp_path, dynamic_security="nowhere.json"))
+    assert f"No such file or directory in {Path.cwd()}, where this was started" in one.found
+
+
+def test_what_is_long_is_one_line_where_nobody_looks(tmp_path: Path) -> None:
+    far = tmp_path / ("far" * 30)
+    done = hubbub("doctor", "--data", str(far), "--set", "listen=127.0.0.1:0")
+    (line,) = (one for one in done.stdout.splitlines() if "disk" in one.split()[:2])
+    assert "answers a second to one client" in line or "slow" in line
 
 
 def test_a_cluster(tmp_path: Path, taken: str) -> None:

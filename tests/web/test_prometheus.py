@@ -82,6 +82,9 @@ async def test_the_rights_that_its_reader_is_given_are_enough(tmp_path: Path) ->
 def test_trouble_is_1() -> None:
     page = prometheus.page({"journal": {"trouble": "the disk is full"}})
     assert b"hubbub_journal_trouble 1.0" in page
+    for why, number in (("the disk has 2 MB left", b"1.0"), ("", b"0.0")):
+        page = prometheus.page({"limits": {"not_taken": why, "disk_free": 5, "disk_bytes": 9}})
+        assert b"hubbub_disk_trouble " + number in page and b"hubbub_disk_free_bytes 5.0" in page
 
 
 def test_the_document_has_every_metric() -> None:

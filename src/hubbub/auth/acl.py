@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hubbub.config.sought import reason
 from hubbub.core.caches import Caches, weight_of
 from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import ADMIN, ALL, EXACTLY, READ, SOME, VERBS, WRITE, Rights
@@ -231,7 +232,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     try:
         text = file.read_text("utf-8")
     except OSError as error:
-        raise SettingError(f"cannot read the permissions {file}: {error.strerror}") from None
+        raise SettingError(f"cannot read the permissions {file}: {reason(file, error)}") from None
     except UnicodeDecodeError:
         raise SettingError(f"the permissions {file} are not UTF-8 text") from None
     for number, line in enumerate(text.splitlines(), 1):

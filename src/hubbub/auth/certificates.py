@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hubbub.auth.keys import keyed_context
 from hubbub.config.settings import Tls
+from hubbub.config.sought import reason
 from hubbub.errors import SettingError
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -60,8 +61,8 @@ def _load_own(found: ssl.SSLContext, tls: Tls) -> None:
     load = partial(found.load_cert_chain, keyfile=key, password=_no_password)
     try:
         _load("tls.certificate", tls.certificate, load)
-    except SettingError:
-        if complaint := _lacking(tls):
+    except SettingError as error:
+        if complaint := _lacking(tls) or _not_its_key(tls, error):
             raise SettingError(complaint) from None
         raise
 
@@ -75,7 +76,7 @@ def _lacking(tls: Tls) -> str:
         try:
             text = Path(file).read_bytes()
         except OSError as error:
-            return f"{setting} = {file!r} cannot be used: {error.strerror}"
+            return f"{setting} = {file!r} cannot be used: {reason(file, error)}"
         if mark not in text and setting == "tls.key" and not tls.key:
             return (
                 f"tls.certificate = {file!r} has no private key in it: name the file of the key "
@@ -86,6 +87,17 @@ def _lacking(tls: Tls) -> str:
     return ""
 
 
+def _not_its_key(tls: Tls, error: SettingError) -> str:
+    """OpenSSL names one of two files: which is of yesterday it cannot know."""
+    if "KEY_VALUES_MISMATCH" not in str(error):
+        return ""
+    return (
+        f"tls.certificate = {tls.certificate!r} cannot be used: the key in "
+        f"{tls.key or tls.certificate!r} is not that of this certificate: put both of the same "
+        "renewal there (the hub's own certificate comes first in its file, then its chain)"
+    )
+
+
 def _folder(found: ssl.SSLContext) -> Callable[[str], None]:
     return lambda path: found.load_verify_locations(capath=path)
 
@@ -94,8 +106,8 @@ def _load(setting: str, value: str, load: Callable[[str], None]) -> None:
     try:
         load(value)
     except (OSError, ssl.SSLError) as error:  # an SSLError without text says only "[X509] PEM lib"
-        reason = error.strerror or str(error)
-        raise SettingError(f"{setting} = {value!r} cannot be used: {reason}") from None
+        why = error.strerror or str(error)
+        raise SettingError(f"{setting} = {value!r} cannot be used: {why}") from None
 
 
 def _no_password() -> bytes:

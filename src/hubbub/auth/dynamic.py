@@ -28,6 +28,7 @@ import msgspec
 from hubbub.auth.acl import AclRights, Subject, covers, overlap
 from hubbub.auth.entries import Entries, Told
 from hubbub.auth.passwords import Account, Passwords, write_whole
+from hubbub.config.sought import reason
 from hubbub.core.caches import Caches
 from hubbub.core.limits import VERDICTS
 from hubbub.core.rights import ADMIN, ALL, READ, RECEIVE, SOME, VERBS, WRITE
@@ -556,8 +557,8 @@ class Dynamic:
             return self.file.read_text("utf-8")
         except OSError as error:
             raise SettingError(
-                f"dynamic_security: cannot read {self.file}: {error.strerror}; `mosquitto_ctrl "
-                "dynsec init FILE ADMIN` makes one"
+                f"dynamic_security: cannot read {self.file}: {reason(self.file, error)}; "
+                "`mosquitto_ctrl dynsec init FILE ADMIN` makes one"
             ) from None
         except UnicodeDecodeError:
             raise SettingError(f"dynamic_security: {self.file} is not UTF-8 text") from None

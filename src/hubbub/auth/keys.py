@@ -17,6 +17,7 @@ import ssl
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from hubbub.config.sought import reason
 from hubbub.errors import SettingError
 
 _KEY_BYTES: Final = 64  # what a key may have: OpenSSL's bound for TLS 1.3 is that of the hash
@@ -49,8 +50,8 @@ class Keys:
         try:
             text = self.file.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise SettingError(f"cannot read the keys {self.file}: {reason}") from None
+            why = reason(self.file, error) if isinstance(error, OSError) else "not UTF-8 text"
+            raise SettingError(f"cannot read the keys {self.file}: {why}") from None
         found = {}
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip() and not line.startswith("#"):

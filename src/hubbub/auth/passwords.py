@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import argon2
 
 from hubbub.auth.scram import ROUNDS, Accounts, Verifier, make_verifier, read_verifier
+from hubbub.config.sought import reason
 from hubbub.errors import SettingError
 
 log = logging.getLogger("hubbub.auth")
@@ -149,7 +150,7 @@ def _lines(file: Path) -> list[str]:
     try:
         return file.read_text("utf-8").splitlines()
     except OSError as error:
-        raise SettingError(f"cannot read the password file {file}: {error.strerror}") from None
+        raise SettingError(f"cannot read the password file {file}: {reason(file, error)}") from None
     except UnicodeDecodeError:
         raise SettingError(f"the password file {file} is not UTF-8 text") from None
 

@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from hubbub.auth.acl import rules_of
 from hubbub.config.identity import Jwt
+from hubbub.config.sought import reason
 from hubbub.core.limits import TOKEN_BYTES, TOKEN_KEYS, TOKEN_LINES
 from hubbub.errors import SettingError
 
@@ -106,7 +107,8 @@ class Tokens:
         try:
             text = self.file.read_text("utf-8")
         except OSError as error:
-            raise SettingError(f"jwt.keys: cannot read {self.file}: {error.strerror}") from None
+            why = reason(self.file, error)
+            raise SettingError(f"jwt.keys: cannot read {self.file}: {why}") from None
         except UnicodeDecodeError:
             raise SettingError(f"jwt.keys: {self.file} is neither a JWKS nor PEM") from None
         keys = self._of_set(text) if text.lstrip().startswith("{") else self._of_pem(text)

@@ -1,8 +1,9 @@
 """`hubbub doctor`: looks at this machine as a hub with these settings would find it.
 
-Ports, the disk and how fast it syncs, descriptors, memory, the clock, certificates, files with
-secrets, Java: what is well, what costs something, and what must be changed, each with the next
-step. It starts nothing, keeps nothing, and does no harm beside a hub that runs.
+Ports, the disk and how fast it syncs, descriptors, memory, the clock, certificates and their
+dates, files of users and permissions, who may read secrets, Java: what is well, what costs
+something, and what must be changed, each with the next step. It starts nothing, keeps nothing, and
+does no harm beside a hub that runs.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import os
 import platform
 import resource
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -30,8 +33,11 @@ from rich.console import Console
 from rich.table import Table
 
 from hubbub.auth import certificates
+from hubbub.auth.gate import Gates
+from hubbub.auth.validity import validity
 from hubbub.build import is_compiled
 from hubbub.cli import complete
+from hubbub.cli.ls import WIDE
 from hubbub.cli.status import size
 from hubbub.cluster.connecting import check_urls
 from hubbub.cluster.knocking import knock
@@ -39,6 +45,7 @@ from hubbub.cluster.refusals import TO_DO, whole
 from hubbub.config import exposed, sources
 from hubbub.config.settings import Settings
 from hubbub.core.limits import CLIENTS
+from hubbub.core.rights import Rights
 from hubbub.errors import HubbubError, SettingError
 from hubbub.journal.lock import holder
 from hubbub.journal.room import Room
@@ -95,7 +102,8 @@ def doctor(
     if as_json:
         print(json.dumps([one._asdict() for one in found], indent=2))
     else:
-        Console(markup=False).print(_table(found))
+        width = None if sys.stdout.isatty() else WIDE  # grep finds whole lines
+        Console(markup=False, width=width).print(_table(found))
     raise typer.Exit(any(one.level == BAD for one in found))
 
 
@@ -158,7 +166,55 @@ def secrets(settings: Settings) -> Iterator[Finding]:
                 yield Finding("tls", BAD, f"{listener.address}: {error}", "mend the certificate")
             else:
                 yield Finding("tls", WELL, f"{listener.address}: {listener.tls.certificate} loads")
+    yield from _dates(settings)
     yield from map(_exposed, exposed.complaints(settings))
+
+
+def _dates(settings: Settings) -> Iterator[Finding]:
+    """Until when certificates are good: the hub's own, and those that it shows to others."""
+    shown = [("tls.certificate", listener.tls.certificate) for listener in settings.listeners()]
+    shown += [("bridge.certificate", bridge.certificate) for bridge in settings.bridge]
+    shown.append(("cluster.certificate", settings.cluster.certificate))
+    for setting, file in dict.fromkeys(shown):
+        found = validity(file) if file else None
+        if found is None:
+            continue
+        now = datetime.now(UTC)
+        complaint = found.complaint(now)
+        if complaint:
+            level = NOTE if found.begins <= now < found.ends else BAD
+            what, _, advice = complaint.partition(": ")
+            yield Finding("tls", level, f"{setting}: {file} {what}", advice)
+        else:
+            until = found.ends.isoformat(" ", "seconds")
+            yield Finding("tls", WELL, f"{setting}: {file} is good until {until}")
+
+
+def files(settings: Settings) -> Iterator[Finding]:
+    """Users, permissions and keys, as a start and SIGHUP read them."""
+    wrong: list[str] = []
+    gates = Gates(Rights())
+    try:
+        gates.dynamic = Gates(Rights(), settings.dynamic_security).dynamic
+        for listener in settings.listeners():
+            with _noting(wrong):
+                gates.gate(listener)
+    except HubbubError as error:
+        wrong.append(str(error))
+    for one in dict.fromkeys(wrong):
+        yield Finding("users", BAD, one, "mend the file: a hub does not start with it")
+    for file in gates.files():
+        place = Path(file.file or "").resolve()  # a service starts elsewhere than who looks
+        yield Finding("users", WELL, f"{place} can be used")
+    gates.close()
+
+
+@contextlib.contextmanager
+def _noting(wrong: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except HubbubError as error:
+        wrong.append(str(error))
 
 
 def said_by(file: Path | None, settings: Settings) -> Iterator[Finding]:
@@ -358,5 +414,5 @@ def java(settings: Settings) -> Iterator[Finding]:
 
 
 LOOKS: Final[tuple[Callable[[Settings], Iterator[Finding]], ...]] = (
-    program, ports, secrets, cluster, disk, room, descriptors, backlog, memory, clock, java,
+    program, ports, files, secrets, cluster, disk, room, descriptors, backlog, memory, clock, java,
 )  # fmt: skip

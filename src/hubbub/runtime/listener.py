@@ -21,9 +21,11 @@ import logging
 import ssl
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import cast
+from datetime import UTC, datetime
+from typing import Any, Final, cast
 
 from hubbub.auth import certificates
+from hubbub.auth.validity import Validity, validity
 from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.config.settings import networks, parse_address
 from hubbub.core.connection import Protocol
@@ -43,13 +45,17 @@ from hubbub.wire.source import source_of
 
 log = logging.getLogger("hubbub.listener")
 
+DAY: Final = 86_400.0  # from one line about a certificate that ends to the next
+
+
 class Listener:
     """One address: its rules, its protocols and what accepts connections there.
 
     `connections` are open, `guests` those of them that the web application has; `handshakes`
     are those that are not through with theirs, the oldest first, and from where each comes; `tls`
-    is None where there is no certificate. `level`: what its clients are promised (`core.log`).
-    `called` is what this machine is, None if somebody else asks by which name it is reached.
+    is None where there is no certificate, and `validity` where nobody knows its dates. `level`:
+    what its clients are promised (`core.log`). `called` is what this machine is, None if somebody
+    else asks by which name it is reached.
     """
 
     def __init__(
@@ -75,6 +81,8 @@ class Listener:
         self.handshakes: OrderedDict[asyncio.Transport, str] = OrderedDict()
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
+        self.validity: Validity | None = None
+        self._dates_again = 0.0
         self.level = hub.broker.log.level_of(settings.durability) or DISK
         self.address = parse_address(settings.address)
         self.proxies = networks(settings.proxies)
@@ -123,6 +131,24 @@ class Listener:
         """For new connections; SettingError leaves what was read before."""
         if self.settings.tls.offered:
             self.tls = certificates.context(self.settings.tls)
+            self.validity = validity(self.settings.tls.certificate)
+            self._look_at_dates(self.hub.clock.now())
+
+    def certified(self) -> dict[str, Any]:
+        """Its certificate and until when it is good; {} if there is none."""
+        if self.validity is None:
+            return {}
+        ends = int(self.validity.ends.timestamp() * 1e6)
+        file = self.settings.tls.certificate
+        return {"listener": str(self.address), "file": file, "expires": ends}
+
+    def _look_at_dates(self, now: float) -> None:
+        """A certificate that is over ends nobody who is here, and lets nobody else in."""
+        self._dates_again = now + DAY
+        complaint = self.validity.complaint(datetime.now(UTC)) if self.validity is not None else ""
+        if complaint:
+            file = self.settings.tls.certificate
+            log.warning("%s: tls.certificate = %r %s", self.address, file, complaint)
 
     def site(self, secure: bool) -> Site:
         """Which requests of browsers are taken, with TLS or without."""
@@ -164,6 +190,8 @@ class Listener:
     def sweep(self, now: float) -> None:
         """About once a second."""
         self.guests.sweep(now)
+        if now >= self._dates_again:
+            self._look_at_dates(now)
 
     def _not_shaken(self, peer: tuple[str, int], error: BaseException | None) -> None:
         """One that was refused is told of as a login is; of one that went away there is a line."""

@@ -370,7 +370,7 @@ class Node:
                 trouble.append(str(error))
         self._hold_rights()
         if trouble:
-            raise SettingError("; ".join(trouble))
+            raise SettingError("; ".join(dict.fromkeys(trouble)))
 
     def _hold_rights(self) -> None:
         """Who may what was changed: routes are built again, and who may not stay goes."""
@@ -650,6 +650,7 @@ class Node:
         return {
             **self._figures(),
             "builds": {build: 1},
+            "limits": status.limits(self.broker, self.most_connections, self.settings),
             "loop_delay": self.delay,
             "delivery_seconds": self.broker.sampled.transit.seconds,
             "call_seconds": self.broker.queues.calls.seconds,
@@ -681,6 +682,7 @@ class Node:
             **status.traffic(self.broker),
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "journal": status.recorded(self.broker, self.journal, self.upkeep),
+            "certificates": [said for one in self.listeners if (said := one.certified())],
             **({"cluster": self._clustered()} if self.membership is not None else {}),
         }
 

@@ -71,6 +71,16 @@ FAMILIES: Final = (
     Family("queue_oldest_seconds", GAUGE, "queues", "Age of its oldest message.", "name", "waits"),
     Family("queue_consumers", GAUGE, "queues", "Who takes from a queue now.", "name", "takers"),
     Family("bridge_up", GAUGE, "bridges", "Whether a bridge is connected.", "name", "up"),
+    Family(
+        "certificate_expires_seconds", GAUGE, "certificates",
+        "When a listener's certificate is over, Unix time.", "listener", "expires",
+    ),
+    Family("disk_bytes", GAUGE, "limits.disk_bytes", "Size of the disk of the data."),
+    Family("disk_free_bytes", GAUGE, "limits.disk_free", "What is free of it."),
+    Family(
+        "disk_trouble", GAUGE, "limits.not_taken",
+        "1 while what would stay on it is refused, for want of room.",
+    ),
     Family("cluster_up", GAUGE, "cluster.up", "1 while NATS is reached, 0 while it is not."),
     Family(
         "cluster_node", GAUGE, "cluster.nodes cluster.away",
@@ -129,6 +139,7 @@ FAMILIES: Final = (
 )
 
 
+_PARTS: Final = {"started": 1_000_000, "expires": 1_000_000}  # of a second: stamps of the status
 _ANSWERS: Final = {"yes": 1.0, "no": 0.0, "unknown": -1.0}
 
 
@@ -181,12 +192,12 @@ def _samples(family: Family, value: Any) -> Iterator[tuple[str, float]]:
         yield from value.items()
     elif isinstance(value, list):
         for item in value:
-            yield str(item[family.label]), float(item[family.value])
-    elif family.path == "started":
-        yield "", value / 1_000_000
+            yield str(item[family.label]), float(item[family.value]) / _PARTS.get(family.value, 1)
+    elif family.path in _PARTS:
+        yield "", value / _PARTS[family.path]
     elif value in _ANSWERS:
         yield "", _ANSWERS[value]
-    elif family.path.endswith(".trouble"):
+    elif family.path.endswith((".trouble", ".not_taken")):
         yield "", float(bool(value))
     else:
         yield "", float(value)
