@@ -18,7 +18,8 @@ pytestmark = pytest.mark.interop
 
 
 def typed(hub: RunningHub, *words: str) -> str:
-    done = CliRunner().invoke(app, [*words, "--url", hub.url("http")])
+    more = () if "--url" in words else ("--url", hub.url("http"))
+    done = CliRunner().invoke(app, [*words, *more])
     if isinstance(done.exception, HubbubError):
         raise done.exception
     assert done.exit_code == 0, (words, done.output)
@@ -50,6 +51,16 @@ async def test_what_is_there_is_ended_by_its_name(hub: RunningHub) -> None:
             with pytest.raises(HubbubError, match="404"):
                 typed(hub, "end", *words)
     assert not any(listed(hub, kind) for kind in ("sessions", "queues", "retained", "delayed"))
+
+
+def test_a_filter_is_no_name_and_what_clears_all_is_said(hub: RunningHub) -> None:
+    for topic in ("plant/1", "plant/2"):
+        typed(hub, "pub", topic, "-m", "1", "--retain", "--url", hub.url("mqtt"))
+    with pytest.raises(HubbubError, match="hubbub sub FILTER --retained-only --remove-retained"):
+        typed(hub, "end", "retained", "plant/#")
+    words = ("sub", "plant/#", "--retained-only", "--remove-retained", "-W", "2")
+    CliRunner().invoke(app, [*words, "--url", hub.url("mqtt")])
+    assert not listed(hub, "retained")
 
 
 def test_a_name_that_is_no_text(hub: RunningHub) -> None:

@@ -52,6 +52,9 @@ def test_why_a_user_was_refused(tmp_path: Path, start_hub: StartHub) -> None:
     nosy = hubbub("refusals", "--url", url("http", "ann:secret"))
     assert nosy.returncode == 1 and "may not trace" in nosy.stderr
     assert "in an acl_file, `topic read $SYS/#` would" in nosy.stderr
+    bold = hubbub("end", "session", "panel", "--url", url("http", "ann:secret"))
+    assert "may not manage '$SYS/#'" in bold.stderr
+    assert "in an acl_file, `topic manage $SYS/#` would" in bold.stderr
 
 
 @pytest.mark.interop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 from io import StringIO
 
@@ -59,6 +60,22 @@ def test_of_whom_is_not_trusted_it_says_what_every_command_takes() -> None:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
     assert "in the file of --cafile" in str(no_hub("https://hub:8080", error))
+    for code, advice in ((10, "renew its certificate"), (9, "clocks"), (62, "--insecure")):
+        error.verify_code = code
+        assert advice in str(no_hub("https://hub:8080", error))
+        assert "--cafile" not in str(no_hub("https://hub:8080", error))
+
+
+def test_in_a_pipe_nothing_is_cut(hub: RunningHub) -> None:
+    """`hubbub status | grep` showed half of each client's name."""
+    name = "a-device-with-a-long-name-" * 4
+    with socket.create_connection(("127.0.0.1", hub.port)) as client:
+        size = len(name)
+        body = b"\0\4MQTT\4\2\0\0" + size.to_bytes(2, "big") + name.encode()
+        client.sendall(b"\x10" + bytes([len(body)]) + body)
+        assert client.recv(4)
+        done = hubbub("status", "--url", hub.url("http"))
+    assert name in done.stdout
 
 
 def test_a_pipeline_is_a_line_that_can_be_read() -> None:

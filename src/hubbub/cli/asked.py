@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.error import HTTPError, URLError
@@ -27,8 +28,8 @@ WHO: Final = (
     "; who you are is said in HUBBUB_URL=http://USER:PASSWORD@HOST:PORT or a profile, a token in "
     "HUBBUB_TOKEN"
 )
-_UNREAD: Final = "may not trace '$SYS/#'"
-_RIGHT: Final = " (in an acl_file, `topic read $SYS/#` would)"
+_MAY_NOT: Final = re.compile(r"may not (trace|manage) '([^']+)': no rule")
+_RIGHT: Final = {"trace": "read", "manage": "manage"}
 _NO_PAGES: Final = "there are no web pages here"  # as every listener without them says
 PAGES: Final = (
     ": this listener speaks less than all, as those of a mosquitto.conf do; start the hub with "
@@ -81,7 +82,7 @@ class Asked(NamedTuple):
                 answer = json.load(response)
         except HTTPError as error:
             why = _reason(error.read(1000))
-            more = PAGES if why == _NO_PAGES else _RIGHT if _UNREAD in why else ""
+            more = PAGES if why == _NO_PAGES else _lacks(why)
             more += WHO if error.code in (401, 403) else ""
             raise HubbubError(f"{at} says {error.code}: {why}{more}") from None
         except (URLError, OSError, ValueError, RecursionError) as error:
@@ -90,6 +91,12 @@ class Asked(NamedTuple):
         if not isinstance(answer, dict):
             raise no_hub(at, "its answer is no status")
         return answer
+
+
+def _lacks(why: str) -> str:
+    """The line that would allow it: that `#` is no part of what begins with `$` is forgotten."""
+    found = _MAY_NOT.search(why)
+    return f" (in an acl_file, `topic {_RIGHT[found[1]]} {found[2]}` would)" if found else ""
 
 
 def silent(answer: dict[str, Any]) -> str:

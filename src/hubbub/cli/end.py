@@ -42,6 +42,12 @@ _WAYS: Final[dict[Kind, _Way]] = {
 }  # fmt: skip
 
 
+_SUBTREE: Final = (
+    "each is ended by its own name; all that a filter matches by "
+    "`hubbub sub FILTER --retained-only --remove-retained -W 5`"
+)
+
+
 @app.command()
 @takes(Asked)
 def end(
@@ -77,8 +83,10 @@ def end(
         try:
             answer: dict[str, Any] = hub.fetch(f"{way.path}?{query}", "DELETE")
         except HubbubError as error:
+            if kind == "retained" and {*name} & {*"+#"} and " says 404" in str(error):
+                error = HubbubError(f"{error}: {_SUBTREE}")
             if len(names) == 1:
-                raise
+                raise error from None
             failed += 1
             say(f"{name}: {error}", stream=sys.stderr)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -15,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from hubbub.cli.asked import AsJson, Asked
+from hubbub.cli.ls import WIDE
 from hubbub.cli.options import takes
 from hubbub.errors import HubbubError
 from hubbub.terminal import for_stream
 
 app = typer.Typer(add_completion=False)
 
-_STAMPS: Final = ("started", "time", "since")
+_STAMPS: Final = ("started", "time", "since", "expires")
 _SHOWN: Final = 100  # clients, and queues: as many as anybody reads in a terminal
 NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 NEEDED: Final = frozenset(
@@ -43,7 +45,7 @@ def status(
     if as_json:
         print(json.dumps(answer, indent=2))
         return
-    console = Console(markup=False)
+    console = Console(markup=False, width=None if sys.stdout.isatty() else WIDE)
     for table in tables(answer, _lately(hub, answer)):
         console.print(table)
 
