@@ -47,6 +47,8 @@ def test_the_screen_says_words_and_units() -> None:
     now = answer(
         7200, client_count=3, client_protocols={"mqtt": 2, "smq": 1}, bytes_received=4_000_000,
         queues=queues, clients=clients, journal=journal, version="1.0", compiled=True,
+        senders=[{"client": "f[b]", "user": "ann", "address": "192.0.2.7", "topic": "a/b",
+                  "messages_per_second": 36_000.4, "bytes_per_second": 3_100_000}],
     )  # fmt: skip
     console = Console(markup=False, width=100, file=open(os.devnull, "w"), record=True)
     console.print(top.view("http://ann:secret@hub:8080", answer(7198), now))
@@ -56,6 +58,8 @@ def test_the_screen_says_words_and_units() -> None:
     assert "3 (mqtt 2, smq 1)" in said
     assert "2.5 MB, commits within 0.4 ms (99 %: 2.0 ms), trouble none" in said
     assert re.search(r"jobs +12,000 +1.5 min", said) and "idle" not in said
+    sender = r"f\[b\] +ann +192\.0\.2\.7 +36,000/s +3\.1 MB/s +a/b"
+    assert "who sends most" in said and re.search(sender, said)
     assert re.search(r"slow\[red\] +slow consumer 7", said)
 
 

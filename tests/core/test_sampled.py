@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from hubbub.core.hooks import Hooks
-from hubbub.core.limits import SAMPLED_NAME, TOPICS_SAMPLED
+from hubbub.core.limits import SAMPLED_NAME, SENDERS_SAMPLED, TOPICS_SAMPLED
 from hubbub.core.message import Message, Run
 from hubbub.core.sampled import LOOKS, ROLL_SECONDS
+from hubbub.core.session import Silent
 from hubbub.runtime.trace import Trace
 from tests.protocols.mqtt.conversation import Stage
 
@@ -139,3 +140,60 @@ def test_another_inspector_is_asked_as_before() -> None:
     assert traffic.broker.inspector is program
     traffic.turn()
     assert traffic.sampled.topics["c"].messages == LOOKS
+
+
+# Who sends
+
+
+def test_who_floods_is_the_first() -> None:
+    stage = Stage("none")
+    calm, flood, heavy = (stage.device(name) for name in ("calm", "flood", "heavy"))
+    sampled = stage.broker.sampled
+    for _ in range(40):
+        sampled.wake()
+        calm.publish("a/calm", b"x", 0)
+        for _ in range(20):
+            flood.publish("a/flood", b"x", 0)
+        for _ in range(3):
+            heavy.publish("a/heavy", b"x" * 300_000, 0)
+        stage.pass_time(0.25)
+    sampled.wake()
+    found = {one.client: one for one in sampled.busiest()}
+    assert list(found) == ["heavy", "flood", "calm"]
+    rates = {name: round(one.rate) for name, one in found.items()}
+    assert rates == {"heavy": 12, "flood": 80, "calm": 4}
+    assert found["heavy"].bytes > 3_500_000 and found["flood"].topic == "a/flood"
+    for _ in range(600):
+        stage.pass_time(0.25)
+        sampled.wake()
+    assert not sampled.busiest(), "who was quiet for long is nobody of now"
+
+
+def test_of_who_has_just_begun_it_is_known() -> None:
+    stage = Stage("none")
+    flood = stage.device("flood")
+    stage.broker.sampled.wake()
+    for _ in range(100):
+        flood.publish("a", b"x", 0)
+    stage.pass_time(0.25)
+    stage.broker.sampled.wake()
+    for _ in range(2):
+        (one,) = stage.broker.sampled.busiest()
+        assert one.rate == 100
+
+
+def test_senders_are_bounded_and_the_hub_is_none() -> None:
+    stage = Stage("none")
+    broker = stage.broker
+    steady = Silent("mqtt", "steady", broker.itself.rights)
+    for number in range(SENDERS_SAMPLED // 2 + 100):
+        long = Silent("mqtt", f"{number}" + "c" * SAMPLED_NAME * 2, broker.itself.rights)
+        for session in (Silent("mqtt", f"c{number}", broker.itself.rights), long, steady):
+            broker.post(Message("t", b"x"), session)
+        broker.post(Message("t", b"x"))
+        broker.sampled.wake()
+    found = broker.sampled.busiest()
+    assert len(found) == SENDERS_SAMPLED and {one.protocol for one in found} == {"mqtt"}
+    names = {one.client for one in found}
+    assert "steady" in names and "c0" not in names
+    assert max(map(len, names)) == SAMPLED_NAME

@@ -16,7 +16,7 @@ from hubbub.core.limits import GONE_KEPT, PEEKED_BYTES
 from hubbub.core.message import Message
 from hubbub.core.session import Silent
 from hubbub.web import listing
-from hubbub.web.listing import KINDS, LOOKED, Thing, page
+from hubbub.web.listing import KINDS, LOOKED, Thing, lightness, page
 from tests.command import hubbub
 from tests.process import RunningHub
 from tests.protocols.mqtt.conversation import Stage
@@ -89,6 +89,22 @@ def test_sessions_with_those_that_are_away() -> None:
     said = [(row["client"], row["filter"], row["qos"]) for row in rows(stage, "subscriptions")]
     assert said == [("ann", "a", 1), ("ann", "b/#", 0)]
     assert [row["filter"] for row in rows(stage, "subscriptions", "B/")] == ["b/#"]
+
+
+def test_who_sends_most_is_the_first() -> None:
+    stage = Stage()
+    ann, bob = stage.device("ann"), stage.device("bob")
+    stage.broker.sampled.wake()
+    ann.publish("a", b"secret", 0)
+    for _ in range(9):
+        bob.publish("b", b"secret", 0)
+    stage.pass_time(0.25)
+    stage.broker.sampled.wake()
+    first, second = rows(stage, "senders")
+    assert (first["client"], first["topic"], first["messages_per_second"]) == ("bob", "b", 9)
+    assert (second["client"], second["address"]) == ("ann", "127.0.0.1")
+    assert first["bytes_per_second"] > 9 * 6 and lightness(first) < lightness(second)
+    assert "secret" not in repr([first, second])
 
 
 def test_topics_retained_queues_and_what_is_for_later() -> None:

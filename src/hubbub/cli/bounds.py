@@ -171,6 +171,7 @@ BOUNDS: Final = (
     Bound("reply_seconds", CLIENT, "an answer is too late", "rpc.reply_ttl"),
     Bound("gone_kept", ALL, "the oldest are forgotten"),
     Bound("topics_sampled", ALL, "the one that was quiet longest goes"),
+    Bound("senders_sampled", ALL, "who was quiet longest goes"),
     Bound("sampled_name", PACKET, "counted with those that begin so"),
     Bound("level_bytes", CONNECTION, "the rest is not said, but counted"),
     Bound("tails", ALL, "503; of one user a fifth, then 429"),

@@ -19,8 +19,8 @@ from hubbub.terminal import for_stream
 app = typer.Typer(add_completion=False)
 
 Kind = Literal[
-    "sessions", "clients", "away", "gone", "subscriptions", "topics", "retained", "queues",
-    "calls", "delayed", "bridges",
+    "sessions", "clients", "away", "senders", "gone", "subscriptions", "topics", "retained",
+    "queues", "calls", "delayed", "bridges",
 ]  # fmt: skip
 WIDE = 1_000  # columns of a table that no terminal shows: nothing is cut
 _STAMPS = ("expires", "due", "since", "time")

@@ -23,6 +23,7 @@ from hubbub.build import made
 from hubbub.cli.asked import Asked
 from hubbub.cli.options import takes
 from hubbub.cli.status import size
+from hubbub.errors import HubbubError
 from hubbub.terminal import for_stream, say
 
 app = typer.Typer(add_completion=False)
@@ -30,6 +31,7 @@ app = typer.Typer(add_completion=False)
 Answer = dict[str, Any]
 
 _SHOWN: Final = 15  # queues, and clients that lose something: a screen's worth
+_SENDERS: Final = 5
 _HEADER_EACH: Final = 20  # lines
 _TIMES: Final = (("d", 86400), ("h", 3600), ("min", 60))
 
@@ -76,11 +78,14 @@ def _show(url: str, answers: Iterator[tuple[Answer, Answer]], screen: bool) -> N
 
 
 def looks(hub: Asked, interval: float, count: int) -> Iterator[tuple[Answer, Answer]]:
-    """Each answer with the one before it."""
+    """Each answer with the one before it; `senders` stand in it for who sees the screen."""
     before = hub.fetch(f"status?limit={_SHOWN}")
     for number in itertools.count(1):
         time.sleep(interval)
         now = hub.fetch(f"status?limit={_SHOWN}")
+        if sys.stdout.isatty():
+            with contextlib.suppress(HubbubError):  # an older hub knows no such list
+                now |= hub.fetch(f"ls/senders?limit={_SENDERS}")
         yield before, now
         if number == count:
             return
@@ -168,7 +173,17 @@ def _counts(now: Answer, key: str) -> str:
 
 
 def _lists(now: Answer) -> Iterator[Table]:
-    """Queues that hold something, and clients that lose something."""
+    """Who sends most, queues that hold something, and clients that lose something."""
+    senders = now.get("senders") or ()
+    if senders:
+        heads = ("client", "user", "address", "messages", "bytes", "last to")
+        table = Table(*heads, title="who sends most", title_justify="left", box=None)
+        for one in senders:
+            names = (for_stream(str(one[key]), lines=False) for key in ("client", "user"))
+            rates = f"{one['messages_per_second']:,.0f}/s", f"{size(one['bytes_per_second'])}/s"
+            topic = for_stream(str(one["topic"]), lines=False)
+            table.add_row(*names, str(one["address"]), *rates, topic)
+        yield table
     queues = [one for one in now.get("queues", ()) if one.get("messages")]
     if queues:
         table = Table("queue", "waiting", "oldest", title="queues", title_justify="left", box=None)

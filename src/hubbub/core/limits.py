@@ -118,6 +118,7 @@ CALLS_TIMED: Final = 10_000  # requests in queues of which it is known since whe
 GONE_KEPT: Final = 1_000  # clients that went, the last ones, to say why: 500 KB
 TOPICS_SAMPLED: Final = 20_000  # of which the rate is known: 6 MB with usual names
 SAMPLED_NAME: Final = 256  # characters of one of their names; those that differ later are one
+SENDERS_SAMPLED: Final = 2_000  # clients that publish, of which the rate is known: 2 MB
 LEVEL_BYTES: Final = 1 * MIB  # of names in an answer about topics: a few milliseconds of the loop
 TAILS: Final = 100  # people who watch a topic; each is a client, a fifth of them of one user
 TAILED: Final = 200  # messages that wait for one of them, then they are counted: more a second

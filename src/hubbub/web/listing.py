@@ -22,6 +22,7 @@ from hubbub.core.limits import PEEKED_BYTES
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.core.replies import Reply
+from hubbub.core.sampled import MESSAGE_WEIGHT, Sender
 from hubbub.core.session import Session
 from hubbub.core.turns import Stint
 from hubbub.web.query import sayable
@@ -105,6 +106,26 @@ def _left(left: Left) -> dict[str, Any]:
     row = {"time": left.time, "protocol": who.protocol, "client": who.client, "user": who.user}
     more = {"address": who.address, "since": left.came, "reason": left.reason}
     return sayable({**row, **more})
+
+
+def _senders(broker: Broker) -> Iterator[Thing]:
+    """Who publishes just now, who costs the hub most first."""
+    for sender in broker.sampled.busiest():
+        yield Thing(sender.client, partial(_sender, sender))
+
+
+def _sender(sender: Sender) -> dict[str, Any]:
+    return sayable({
+        "protocol": sender.protocol, "client": sender.client, "user": sender.user,
+        "address": sender.address, "messages_per_second": round(sender.rate, 1),
+        "bytes_per_second": round(sender.bytes), "topic": sender.topic, "time": sender.time,
+    })  # fmt: skip
+
+
+def lightness(row: dict[str, Any]) -> float:
+    """Orders rows of senders of several processes as `busiest` does those of one."""
+    weight = row["bytes_per_second"] + row["messages_per_second"] * MESSAGE_WEIGHT
+    return -float(weight)
 
 
 def _calls(broker: Broker) -> Iterator[Thing]:
@@ -209,6 +230,7 @@ KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {
     "sessions": _sessions,
     "clients": partial(_sessions, connected=(True,)),
     "away": partial(_sessions, connected=(False,)),
+    "senders": _senders,
     "subscriptions": _subscriptions,
     "topics": _topics,
     "retained": _retained,

@@ -28,7 +28,10 @@ from hubbub.web.guarded import refused
 
 LIST, REFUSALS, POINTS, DEED = "list", "refusals", "points", "deed"  # what they ask one another
 ALIKE: Final = ("retained",)  # kinds of which every process has all
-NEWEST_FIRST: Final = ("gone",)  # kinds that are put in order of their time; few things
+# Kinds of few things that are put in order, of all processes together, and by what.
+ORDERED: Final[dict[str, Callable[[dict[str, Any]], float]]] = {
+    "gone": lambda row: -row["time"], "senders": listing.lightness,
+}  # fmt: skip
 
 Deed = Callable[[dict[str, str], Session], Awaitable[dict[str, Any] | None]]
 
@@ -100,19 +103,19 @@ class Together:
         siblings = self.siblings
         if siblings is None or kind in ALIKE:
             return Listed(*await self._page(kind, search, limit, offset), [])
-        reach = limit + offset if kind in NEWEST_FIRST else limit * (offset == 0)
+        reach = limit + offset if kind in ORDERED else limit * (offset == 0)
         ask = [kind, search, reach, 0]
         found = _decoded(await siblings.all_say(LIST, _encoded(ask)))
         counts = {number: said["count"] for number, said in found.items()}
-        if offset and kind not in NEWEST_FIRST:
+        if offset and kind not in ORDERED:
             wanted = {
                 number: _encoded([kind, search, *one])
                 for number, one in shares(counts, limit, offset).items()
             }
             found = _decoded(await siblings.say(wanted, LIST))
         rows = [row | {"process": number} for number, one in found.items() for row in one["rows"]]
-        if kind in NEWEST_FIRST:
-            rows = sorted(rows, key=lambda row: -row["time"])[offset:]
+        if kind in ORDERED:
+            rows = sorted(rows, key=ORDERED[kind])[offset:]
         each = [
             {"process": number, "up": number in counts, "count": counts.get(number, 0)}
             for number in siblings.numbers
