@@ -107,6 +107,18 @@ def test_who_sends_most_is_the_first() -> None:
     assert "secret" not in repr([first, second])
 
 
+async def test_who_sends_at_another_process_is_said_by_that_one() -> None:
+    stage = Stage()
+    far = Silent("mqtt", "far", stage.broker.itself.rights)
+    far.far, far.node = True, "process-2"
+    stage.broker.sampled.wake()
+    stage.broker.post(Message("a", b"x"), far)
+    stage.broker.sampled.wake()
+    found = [await page(KINDS["senders"](stage.broker), Clock(), "", 10, 0, beside)
+             for beside in ((), ("process-2",))]
+    assert [one.total for one in found] == [1, 0]
+
+
 def test_topics_retained_queues_and_what_is_for_later() -> None:
     stage = Stage()
     broker, ann = stage.broker, Modern(stage, "ann")

@@ -46,7 +46,7 @@ class Sender:
 
     __slots__ = (
         "protocol", "client", "user", "address", "topic", "rate", "bytes", "weight", "count",
-        "size", "time", "rolled",
+        "size", "time", "rolled", "node",
     )  # fmt: skip
 
     def __init__(self, session: Session) -> None:
@@ -59,6 +59,7 @@ class Sender:
         self.count = self.size = 0.0  # since the last roll
         self.time = 0
         self.rolled = False
+        self.node = session.node  # where it is, if that is another one
 
 
 class Share:

@@ -111,7 +111,7 @@ def _left(left: Left) -> dict[str, Any]:
 def _senders(broker: Broker) -> Iterator[Thing]:
     """Who publishes just now, who costs the hub most first."""
     for sender in broker.sampled.busiest():
-        yield Thing(sender.client, partial(_sender, sender))
+        yield Thing(sender.client, partial(_sender, sender), sender.node)
 
 
 def _sender(sender: Sender) -> dict[str, Any]:
