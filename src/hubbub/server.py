@@ -142,6 +142,7 @@ async def _serve(
         for task in beside:
             task.cancel()
         await hub.stop()
+        log.info("stopped")
 
 
 async def _started(hub: Hub, stopped: asyncio.Event) -> bool:

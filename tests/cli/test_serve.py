@@ -47,8 +47,9 @@ def test_it_says_where_it_listens_and_where_the_data_is(hub: RunningHub) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_with_0(start_hub: StartHub, number: int) -> None:
+def test_a_signal_ends_it_with_0(start_hub: StartHub, number: int, tmp_path: Path) -> None:
     assert start_hub("--set", "journal.record=none").stop(number) == 0
+    assert (tmp_path / "hub.log").read_text().endswith(" I hubbub: stopped\n")
 
 
 LAST: Final = """

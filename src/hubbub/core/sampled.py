@@ -206,14 +206,12 @@ class Sampled(Hooks):
 
     def _roll_senders(self, passed: float) -> None:
         for key, sender in list(self._senders.items()):
-            new, size = sender.count / passed, sender.size / passed
-            if sender.rolled:
-                new, size = (sender.rate + new) / 2, (sender.bytes + size) / 2
-            self._rate(sender, new, size)
+            if not sender.count:
+                del self._senders[key]  # the list is of now, and not smoothed
+                continue
+            self._rate(sender, sender.count / passed, sender.size / passed)
             sender.count = sender.size = 0.0
             sender.rolled = True
-            if new < 0.001:
-                del self._senders[key]
 
     def _rate(self, sender: Sender, messages: float, size: float) -> None:
         sender.rate, sender.bytes = messages, size
