@@ -26,6 +26,7 @@ from hubbub.cli import _COMMANDS, app
 from hubbub.cluster import frames
 from hubbub.journal.segments import FORMAT
 from hubbub.pipeline import iceberg, layout
+from hubbub.server import _FIXED
 from tests.process import RunningHub, StartHub
 
 ROOT = Path(__file__).parents[1]
@@ -127,6 +128,30 @@ def test_the_guide_to_the_pipeline_works_as_typed(
     for block in blocks("docs/guide/pipeline.md"):
         type_in(hub, block.text, tmp_path)
     assert (tmp_path / "temp.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_what_an_operator_does_works_as_typed(start_hub: StartHub, tmp_path: Path) -> None:
+    """With pipes and files, so the hub is said in the surroundings."""
+    hub, page = start_hub(data=tmp_path / "hubbub-data"), "docs/guide/operation.md"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    found = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}
+    for block in blocks(page):
+        for command, shown in commands(block.text):
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                env={**found, "HUBBUB_URL": hub.url("mqtt")}, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            assert done.returncode == 0, (command, done.stderr)
+            assert not shown or done.stdout == shown, (command, done.stderr)
+
+
+def test_what_needs_a_restart_is_said_of_each_setting() -> None:
+    page = (ROOT / "docs/guide/operation.md").read_text("utf-8")
+    (part,) = re.findall(r"## What a reload takes\n(.*?)\n## ", page, re.DOTALL)
+    for name in _FIXED:
+        assert f"`{name.removeprefix('journal.')}`" in part, name
 
 
 def follow(hub: RunningHub, page: Path, folder: Path) -> None:
