@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,34 @@ def check(*words: str) -> tuple[int, str]:
 def test_what_it_says(acl: Path, asked: str, code: int, says: str) -> None:
     found, said = check(*asked.split(), "--file", str(acl))
     assert found == code and says.format(acl) in said
+
+
+def test_of_who_is_managed_the_role_decides(tmp_path: Path) -> None:
+    """It said that everybody may do everything: there is no acl_file beside dynamic security."""
+    file, config = tmp_path / "dynamic.json", tmp_path / "hub.toml"
+    config.write_text(f'dynamic_security = "{file}"\n')
+    rule = {"acltype": "publishClientSend", "topic": "house/#", "allow": True, "priority": 0}
+    file.write_text(json.dumps({
+        "defaultACLAccess": {"publishClientSend": False},
+        "clients": [{"username": "kitchen", "roles": [{"rolename": "sensors"}]}],
+        "roles": [{"rolename": "sensors", "acls": [rule]}],
+    }))  # fmt: skip
+    may = "kitchen may publish house/1: role sensors (publishClientSend house/#: allow)"
+    assert check("kitchen", "publish", "house/1", "-c", str(config)) == (0, may)
+    code, said = check("kitchen", "publish", "garden/1", "-c", str(config))
+    assert code == 1 and "kitchen may not publish garden/1: defaultACLAccess" in said
+    code, said = check("nobody", "publish", "house/1", "-c", str(config))
+    assert code == 1 and said.startswith("nobody may not publish house/1")
+
+
+def test_each_listener_may_have_a_file_of_its_own(acl: Path, tmp_path: Path) -> None:
+    config = tmp_path / "hub.toml"
+    one = f'[[listener]]\naddress = "127.0.0.1:1"\nacl_file = "{acl}"\n'
+    config.write_text(f"listen = []\n{one}")
+    assert check("ann", "publish", "house/door", "-c", str(config))[0] == 0
+    config.write_text(one)
+    with pytest.raises(SettingError, match="more than one acl_file, say --file: none for"):
+        check("ann", "publish", "house/door", "-c", str(config))
 
 
 def test_a_client_without_a_user(acl: Path) -> None:

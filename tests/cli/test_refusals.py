@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hubbub.cli.asked import _lacks
 from hubbub.client import blocking
 from hubbub.client.mqtt import Refusal, Scram
 from hubbub.core.limits import REFUSALS_KEPT
@@ -55,6 +56,13 @@ def test_why_a_user_was_refused(tmp_path: Path, start_hub: StartHub) -> None:
     bold = hubbub("end", "session", "panel", "--url", url("http", "ann:secret"))
     assert "may not manage '$SYS/#'" in bold.stderr
     assert "in an acl_file, `topic manage $SYS/#` would" in bold.stderr
+
+
+def test_of_who_is_managed_the_command_is_said_that_would_allow_it() -> None:
+    why = "user 'admin' (client '') may not manage '$SYS/#': refused by defaultACLAccess (publish)"
+    wanted = "addRoleACL ROLE publishClientSend '$CONTROL/hubbub/$SYS/#' allow` would"
+    assert wanted in _lacks(why)
+    assert not _lacks("user 'ann' may not manage 'a': refused by acl:4 (deny a)")
 
 
 @pytest.mark.interop

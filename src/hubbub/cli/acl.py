@@ -1,4 +1,6 @@
-"""`hubbub acl`: explains the permissions of a file, without a hub."""
+"""`hubbub acl`: explains the permissions of a file, without a hub: of an acl_file, or of dynamic
+security.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from hubbub.auth.acl import Acl
+from hubbub.auth.dynamic import Dynamic
 from hubbub.config.sources import load
 from hubbub.core.rights import VERBS
 from hubbub.core.topics import is_filter
@@ -42,22 +45,29 @@ def check(
         raise SettingError(f"{verb!r} is no verb: expected one of {', '.join(VERBS)}")
     if not is_filter(name):
         raise SettingError(f"{name!r} is neither a topic nor a filter")
-    place = _file(file, config)
-    permitted, line = Acl(place).rights(user, client).explain(verb, name)
+    rules = _rules(file, config)
+    permitted, line = rules.rights(user, client).explain(verb, name)
     who = user or "a client without a user name"
     if permitted:
         say(f"{who} may {verb} {name}: {line or 'everybody may'}")
         return
-    say(f"{who} may not {verb} {name}: {line or f'no line of {place} permits it'}")
+    say(f"{who} may not {verb} {name}: {line or f'no line of {rules.file} permits it'}")
     raise typer.Exit(REFUSED)
 
 
-def _file(file: Path | None, config: Path | None) -> Path:
+def _rules(file: Path | None, config: Path | None) -> Acl | Dynamic:
     if (file is None) == (config is None):
         raise SettingError("expected --file ACL, or --config FILE with the setting acl_file")
     if file is not None:
-        return file
-    named = load(config).acl_file
-    if not named:
+        return Acl(file)
+    settings = load(config)
+    if settings.dynamic_security:
+        return Dynamic(Path(settings.dynamic_security))
+    named = {listener.acl_file: listener.address for listener in settings.listeners()}
+    if len(named) > 1:
+        places = ", ".join(f"{one or 'none'} for {address}" for one, address in named.items())
+        raise SettingError(f"{config} has more than one acl_file, say --file: {places}")
+    (name,) = named or {settings.acl_file}
+    if not name:
         raise SettingError(f"{config} has no acl_file: everybody may do everything")
-    return Path(named)
+    return Acl(Path(name))

@@ -29,6 +29,7 @@ WHO: Final = (
     "HUBBUB_TOKEN"
 )
 _MAY_NOT: Final = re.compile(r"may not (trace|manage) '([^']+)': no rule")
+_MANAGED: Final = re.compile(r"may not manage '([^']+)': refused by defaultACLAccess")
 _RIGHT: Final = {"trace": "read", "manage": "manage"}
 _NO_PAGES: Final = "there are no web pages here"  # as every listener without them says
 PAGES: Final = (
@@ -95,6 +96,9 @@ class Asked(NamedTuple):
 
 def _lacks(why: str) -> str:
     """The line that would allow it: that `#` is no part of what begins with `$` is forgotten."""
+    if found := _MANAGED.search(why):
+        way = f"ROLE publishClientSend '$CONTROL/hubbub/{found[1]}' allow"
+        return f" (`mosquitto_ctrl dynsec addRoleACL {way}` would)"
     found = _MAY_NOT.search(why)
     return f" (in an acl_file, `topic {_RIGHT[found[1]]} {found[2]}` would)" if found else ""
 

@@ -122,7 +122,10 @@ def _bind_trouble(address: Address, error: OSError) -> str:
             + ALONE * (str(address) in DEFAULT_LISTEN)
         )
     if error.errno == errno.EACCES:
-        return f"{address}: ports below 1024 need root; choose a higher one with --listen"
+        return (
+            f"{address}: ports below 1024 need root or CAP_NET_BIND_SERVICE; choose a higher one "
+            "with --listen"
+        )
     return f"cannot listen on {address}: {error.strerror or error}"
 
 
