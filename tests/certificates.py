@@ -84,14 +84,14 @@ class Authority:
         file.write_bytes(pem + key.private_bytes(*PRIVATE))
         return file
 
-    def revoke(self, *files: Path) -> Path:
-        """The revocation list that names these certificates."""
+    def revoke(self, *files: Path, hours: int = 24) -> Path:
+        """The revocation list that names these certificates, good for so many hours."""
         now = datetime.datetime.now(datetime.UTC)
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.name)
-            .last_update(now - HOUR)
-            .next_update(now + 24 * HOUR)
+            .last_update(now + min(hours - 1, -1) * HOUR)
+            .next_update(now + hours * HOUR)
         )
         for file in files:
             number = x509.load_pem_x509_certificate(file.read_bytes()).serial_number

@@ -36,6 +36,18 @@ def test_of_a_chain_the_one_that_ends_first_counts(tmp_path: Path) -> None:
     assert found is not None and alone is not None and found.ends == alone.ends
 
 
+@pytest.mark.parametrize("hours", [24, -2])
+def test_a_list_of_revoked_ones_is_good_until_the_next_one(tmp_path: Path, hours: int) -> None:
+    authority = Authority(tmp_path)
+    file = authority.revoke(authority.sign("bob"), hours=hours)
+    known = x509.load_pem_x509_crl(file.read_bytes())
+    found = validity(str(file))
+    assert found is not None and found.lists
+    assert (found.begins, found.ends) == (known.last_update_utc, known.next_update_utc)
+    said = found.complaint(datetime.now(UTC))
+    assert ("fetch the new list" in said) == (hours < 0)
+
+
 def test_years_of_four_digits(tmp_path: Path) -> None:
     """From 2050 on dates are written in another way (RFC 5280, 4.1.2.5)."""
     file = Authority(tmp_path).sign("hub", hours=24 * 365 * 40)

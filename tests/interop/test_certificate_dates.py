@@ -65,6 +65,21 @@ async def test_one_that_is_over_is_said_at_the_start_each_day_and_with_each_relo
         assert not told(caplog)
 
 
+async def test_a_revocation_list_that_is_over_refuses_all_clients_and_is_said(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    crl = authority.revoke(authority.sign("bob"), hours=-2)
+    tls = Tls(
+        certificate=str(authority.sign("hub", server=True)), client_ca=str(authority.file),
+        crl=str(crl), require_certificate=True,
+    )  # fmt: skip
+    listener = Listener(address="127.0.0.1:0", tls=tls)
+    settings = Settings(listen=(), listener=(listener,), journal=Journal(record="none"))
+    async with Node(settings):
+        (line,) = (one for one in map(logging.LogRecord.getMessage, caplog.records) if "crl" in one)
+    assert f"tls.crl = '{crl}' is over since 20" in line and "is refused; fetch" in line
+
+
 async def test_until_when_it_is_good_is_a_metric(authority: Authority) -> None:
     good, over = (authority.sign(f"of {hours}", server=True, hours=hours) for hours in (WEEK, -2))
     async with serving(good, over) as hub:

@@ -1,64 +1,97 @@
-"""From when until when a certificate is good: of a file in PEM, that of the one which ends first.
+"""From when until when certificates and revocation lists are good.
 
-Called by the listener, which says in time that one has to be renewed, and by `hubbub doctor`.
-Python tells the dates of a peer's certificate only, so the few bytes are looked for here:
+Of a file in PEM that has several, that of the one which ends first. Called by the listener, which
+says in time that one has to be renewed, and by `hubbub doctor`. Python tells the dates of a peer's
+certificate only, so the few bytes are looked for here:
 
-    Certificate { TBSCertificate { [0] version, serial, algorithm, issuer, validity { from, until }
+    Certificate { TBSCertificate { [0] version, serial, algorithm, issuer, { from, until }
+    CertificateList { TBSCertList { version, algorithm, issuer, this update, next update
 
-(RFC 5280, 4.1). A file that cannot be understood has no dates: OpenSSL has the last word about it.
+(RFC 5280, 4.1 and 5.1). A file that cannot be understood has no dates: OpenSSL has the last word.
 """
 
 from __future__ import annotations
 
 import re
-import ssl
+from base64 import b64decode
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
 SOON: Final = timedelta(days=14)  # or a fourth of its time, of one that is made for a week
 _DAY: Final = timedelta(days=1)
-_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_PEM: Final = re.compile(
+    r"-----BEGIN (CERTIFICATE|X509 CRL)-----(.+?)-----END \1-----", re.DOTALL
+)
+_LIST: Final = "X509 CRL"
+_CERTIFICATES: Final = "clients refuse it; renew it and send SIGHUP"
+_LISTS: Final = (
+    "who has a certificate of that authority is refused; fetch the new list and send SIGHUP"
+)
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17  # two digits of the year; all others here have four
 _BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
+_BEFORE_UPDATE: Final = 2  # algorithm, issuer
+_INTEGER: Final = 0x02
+_TIMES: Final = (0x17, 0x18)
 _LONG: Final = 0x80
 _TURN: Final = 50  # years below are of this century (RFC 5280, 4.1.2.5.1)
 
 
 class Validity(NamedTuple):
+    """`lists`: of revocation lists; what an end of theirs means is something else."""
+
     begins: datetime
     ends: datetime
+    lists: bool = False
 
     def complaint(self, now: datetime) -> str:
         """What is wrong with it, or soon will be; "" if nothing is."""
         until = self.ends.isoformat(" ", "seconds")
         if now >= self.ends:
-            return f"is over since {until}: clients refuse it; renew it and send SIGHUP"
+            return f"is over since {until}: {_LISTS if self.lists else _CERTIFICATES}"
         if now < self.begins:
             since = self.begins.isoformat(" ", "seconds")
-            return f"is not good before {since}: clients refuse it; is this clock right?"
+            return f"is not good before {since}: is this clock right?"
         left = self.ends - now
         if left >= min(SOON, (self.ends - self.begins) / 4):
             return ""
         days = f"{left // _DAY} days" if left >= 2 * _DAY else f"{left // timedelta(hours=1)} hours"
-        return f"is over in {days}, at {until}: renew it and send SIGHUP"
+        return f"is over in {days}, at {until}: renew it, and send SIGHUP"
 
 
 def validity(file: str) -> Validity | None:
-    """Of all certificates in it together; None if there is none that says when."""
+    """Of all that is in it together; None if there is nothing that says when."""
     try:
         text = Path(file).read_text("ascii", "replace")
-        found = [_dates(ssl.PEM_cert_to_DER_cert(one)) for one in _PEM.findall(text)]
+        found = [_READ[kind](b64decode(body)) for kind, body in _PEM.findall(text)]
     except (OSError, ValueError, IndexError):
         return None
-    if not found:
+    known = [one for one in found if one is not None]
+    if not known:
         return None
-    return Validity(max(one.begins for one in found), min(one.ends for one in found))
+    begins, ends = max(one.begins for one in known), min(one.ends for one in known)
+    return Validity(begins, ends, known[0].lists)
 
 
-def _dates(der: bytes) -> Validity:
-    """ValueError or IndexError if it is no certificate."""
+def _of_list(der: bytes) -> Validity | None:
+    """None if the list does not say when the next one comes: it is good for ever."""
+    _, at, _ = _element(der, 0)
+    _, at, whole = _element(der, at)
+    tag, _, end = _element(der, at)
+    if tag == _INTEGER:
+        at = end
+    for _ in range(_BEFORE_UPDATE):
+        _, _, at = _element(der, at)
+    begins, at = _time(der, at)
+    if at >= whole or der[at] not in _TIMES:
+        return None
+    return Validity(begins, _time(der, at)[0], True)
+
+
+def _of_certificate(der: bytes) -> Validity | None:
+    """ValueError or IndexError if it is none."""
     _, at, _ = _element(der, 0)
     _, at, _ = _element(der, at)
     tag, _, end = _element(der, at)
@@ -86,3 +119,8 @@ def _time(der: bytes, at: int) -> tuple[datetime, int]:
     if tag == _UTC_TIME:
         text = ("19" if int(text[:2]) >= _TURN else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC), end
+
+
+_READ: Final[dict[str, Callable[[bytes], Validity | None]]] = {
+    _LIST: _of_list, "CERTIFICATE": _of_certificate,
+}  # fmt: skip

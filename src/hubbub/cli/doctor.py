@@ -172,7 +172,11 @@ def secrets(settings: Settings) -> Iterator[Finding]:
 
 def _dates(settings: Settings) -> Iterator[Finding]:
     """Until when certificates are good: the hub's own, and those that it shows to others."""
-    shown = [("tls.certificate", listener.tls.certificate) for listener in settings.listeners()]
+    shown = [
+        pair
+        for tls in (listener.tls for listener in settings.listeners())
+        for pair in (("tls.certificate", tls.certificate), ("tls.crl", tls.crl))
+    ]
     shown += [("bridge.certificate", bridge.certificate) for bridge in settings.bridge]
     shown.append(("cluster.certificate", settings.cluster.certificate))
     for setting, file in dict.fromkeys(shown):

@@ -82,6 +82,7 @@ class Listener:
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
         self.validity: Validity | None = None
+        self._listed: Validity | None = None  # of the revocation lists
         self._dates_again = 0.0
         self.level = hub.broker.log.level_of(settings.durability) or DISK
         self.address = parse_address(settings.address)
@@ -132,6 +133,7 @@ class Listener:
         if self.settings.tls.offered:
             self.tls = certificates.context(self.settings.tls)
             self.validity = validity(self.settings.tls.certificate)
+            self._listed = validity(self.settings.tls.crl)
             self._look_at_dates(self.hub.clock.now())
 
     def certified(self) -> dict[str, Any]:
@@ -145,10 +147,12 @@ class Listener:
     def _look_at_dates(self, now: float) -> None:
         """A certificate that is over ends nobody who is here, and lets nobody else in."""
         self._dates_again = now + DAY
-        complaint = self.validity.complaint(datetime.now(UTC)) if self.validity is not None else ""
-        if complaint:
-            file = self.settings.tls.certificate
-            log.warning("%s: tls.certificate = %r %s", self.address, file, complaint)
+        tls, at = self.settings.tls, datetime.now(UTC)
+        for name, file, found in (
+            ("certificate", tls.certificate, self.validity), ("crl", tls.crl, self._listed)
+        ):  # fmt: skip
+            if found is not None and (complaint := found.complaint(at)):
+                log.warning("%s: tls.%s = %r %s", self.address, name, file, complaint)
 
     def site(self, secure: bool) -> Site:
         """Which requests of browsers are taken, with TLS or without."""
