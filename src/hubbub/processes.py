@@ -435,6 +435,8 @@ class Parent:
                     self._failed(child, json.loads(fields["ERROR"]))
                 elif not self._serving and "WATCHDOG" not in fields:
                     systemd.notify(**fields)  # a start that reads a large journal
+                elif [*fields] == ["STATUS"]:
+                    systemd.notify(**fields)  # what became of a reload
 
     def _ready(self, child: Child, banner: str) -> None:
         child.ready, child.failed = True, 0

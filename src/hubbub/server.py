@@ -212,6 +212,9 @@ def _reload(hub: Node, read: Callable[[], Settings], trace: Trace, began: Settin
     hub.broker.audit.managed(hub.broker.itself, "read the configuration again", "", trouble)
     if not trouble:
         log.info("the configuration was read again")
+    # `systemctl reload` has said by now that all went well; `systemctl status` shows this line.
+    bad = " ".join(trouble.split())
+    notify(STATUS=f"the last reload was not taken: {bad}" if bad else "listening")
 
 
 def _read_again(hub: Node, read: Callable[[], Settings], trace: Trace, began: Settings) -> str:

@@ -40,6 +40,28 @@ def test_a_hub_says_when_it_is_ready_and_when_it_stops(
         hub.wait()
 
 
+@pytest.mark.interop
+def test_a_reload_that_was_not_taken_is_in_the_status(
+    manager: socket.socket, tmp_path: Path
+) -> None:
+    """To the manager SIGHUP is done when it was sent."""
+    file = tmp_path / "hub.toml"
+    file.write_text("")
+    words = ("serve", "--config", str(file), "--data", str(tmp_path / "d"), "--port", "0")
+    hub = subprocess.Popen([sys.executable, "-m", "hubbub", *words], stdout=subprocess.DEVNULL)
+    try:
+        assert manager.recv(1000) == b"READY=1\nSTATUS=listening"
+        for text, said in (("sesion = 1", b": there is no setting sesion"), ("", b"listening")):
+            file.write_text(text)
+            hub.send_signal(signal.SIGHUP)
+            heard = manager.recv(1000)
+            assert heard.startswith(b"STATUS=") and said in heard and b"\n" not in heard
+            assert (b"the last reload was not taken" in heard) == bool(text)
+    finally:
+        hub.terminate()
+        hub.wait()
+
+
 def test_a_start_that_takes_long_asks_for_more_time(manager: socket.socket) -> None:
     still_starting("reading the journal: 1 of 9 MB")
     heard = manager.recv(1000)
