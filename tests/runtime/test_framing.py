@@ -134,7 +134,9 @@ async def test_so_it_does_where_all_came_before_the_login_was_answered(tmp_path:
         writer.close()
 
 
-@pytest.mark.parametrize("last", [masked_frame(b"\x03\xe8", CLOSE), b"\xff" * 10])
+@pytest.mark.parametrize(
+    "last", [masked_frame(b"\x03\xe8", CLOSE), b"\xff" * 10], ids=["closes", "nonsense"]
+)
 async def test_what_was_said_before_the_end_is_heard(hub: Node, last: bytes) -> None:
     """Messages to a queue are heard in turns: with a close frame, or nonsense, in the same read
     thousands of them were lost.
