@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -411,6 +412,18 @@ def test_entries_of_what_is_gone_are_dropped_now_and_then() -> None:
         packed += len(queue._ids) < entries
     assert packed < 10
     assert list(queue.messages) == [2 * count + behind]
+
+
+def test_a_queue_that_was_large_is_small_again() -> None:
+    broker = Broker(clock := StillClock(), Log(clock), "none")
+    queue = broker.queues.named("q")
+    for number in range(50_000):
+        queue.add(number, number + 1, 1, 0)
+    large = sys.getsizeof(queue.messages)
+    for number in range(49_990):
+        queue.remove(number)
+    assert list(queue.messages) == list(range(49_990, 50_000))
+    assert sys.getsizeof(queue.messages) < large / 20
 
 
 def test_a_large_queue_ends_in_turns() -> None:

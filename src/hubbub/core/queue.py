@@ -182,6 +182,7 @@ class Queue(Session):
         for column in (self._ids, self._seqs, self._sizes):
             del column[: self._head]
         self._head = 0
+        self.messages = dict(self.messages)  # else it stays as large as it ever was
         if not mostly or len(self._ids) > 2 * len(self.messages) + SPARSE:
             self._pack_all()
         elif self.expiring:
