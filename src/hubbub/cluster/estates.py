@@ -329,7 +329,7 @@ class Estate(Session):
             (seq, group)
             for keeping in self.keepings()
             for number, seq, qos in waits_in(keeping.state)
-            if (group := keeping.state.shared.get(seq, ""))
+            if (group := keeping.state.shared.get(number, ""))
             and (qos < 2 or number >= max(keeping.backlog.tried, keeping.backlog.sent))
         ]
 

@@ -287,7 +287,7 @@ class Adoption:
             while some := list(islice(coming, CLUSTER_PIECE)):
                 for number, seq, qos in some:
                     message = self.staging.read(seq)
-                    group = session.shared.get(seq, "")
+                    group = session.shared.get(number, "")
                     stamp = self._stamp_of_kept(message, seq)
                     take_here(
                         self.membership, estate, origin, number, message, qos, group, stamp
@@ -417,7 +417,7 @@ def settle(membership: Membership, come: Collection[str]) -> None:
         for number, seq, qos in list(waits_in(state)):
             if number > took:
                 message = broker.log.look(seq)
-                group = state.shared.get(seq, "")
+                group = state.shared.get(number, "")
                 take_here(membership, estate, whose, number, message, qos, group)
         row = took_of(estate, whose)
         if membership.holdings.took(estate, whose) > broker.state.taken.get(row, 0):

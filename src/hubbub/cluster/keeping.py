@@ -257,7 +257,7 @@ class Keeping:
         if run.retain and stamp == NEVER:  # a name that was cleared before this start
             stamp = message.time, membership.name
         said = membership.crossing.said(run, *stamp)
-        said.group = name_to_wire(self.state.shared.get(self.backlog.seq(number), ""))
+        said.group = name_to_wire(self.state.shared.get(number, ""))
         return said
 
     def taken(self, upto: int) -> None:

@@ -256,8 +256,8 @@ class Broker(Context):
         self.age += 1
         for subscription in subscriptions:
             self.observers.tell(subscription.filter, subscription.literal)
-        shared, session.shared = session.shared, NO_SHARED
-        self.groups.give_all_again(shared.items())
+        lent, session.shared = session.lent(), NO_SHARED
+        self.groups.give_all_again(lent)
 
     def may_last(self, session: Session) -> bool:
         """Whether there is room for one more session that outlives its connection."""

@@ -249,6 +249,18 @@ class Backlog:
         self._flying = self._weighed = 0
 
 
+def lent(backlog: Backlog, shared: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+    """What is there for members of groups, the oldest first, as it is now: seqs, and whose. One
+    message may be there for several groups, and for nobody's as well.
+    """
+    entries = tuple(backlog.entries) if shared else ()
+    return (
+        (entry >> 35, shared[number])
+        for number, entry in enumerate(entries, backlog.first)
+        if number in shared
+    )
+
+
 class SessionState:
     """What of a session survives its connection, and the hub when it is `lasting`.
 
@@ -256,12 +268,12 @@ class SessionState:
     `open_ids`: packet ids of QoS 2 publishes it has not released. `expiry`: how many seconds it
     lasts without a connection, `expires`: UTC microseconds after which an unconnected one is over
     (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
-    the connection is lost and the will is due then. `shared`: seq -> the filter of the group that
-    chose it for a message, which goes to another member if this session ends before. `user`: whose
-    it is; `mount`: what its names have before those that its client says. `most`: how many may wait
-    for it, if it stands for many; 0 = as many as for one. `began`: when (microseconds since
-    1970), 0 if that was before journals said so. One that is `passing` ends with its connection:
-    the fold knows nothing of it.
+    the connection is lost and the will is due then. `shared`: number of a delivery -> the filter of
+    the group that chose it for that, which goes to another member if this session ends before.
+    `user`: whose it is; `mount`: what its names have before those that its client says. `most`: how
+    many may wait for it, if it stands for many; 0 = as many as for one. `began`: when (microseconds
+    since 1970), 0 if that was before journals said so. One that is `passing` ends with its
+    connection: the fold knows nothing of it.
     """
 
     __slots__ = (
@@ -292,6 +304,12 @@ class SessionState:
         if self.open_ids is NONE:
             self.open_ids = set()
         self.open_ids.update(ids)
+
+    def cut(self, count: int) -> None:
+        """So many of the newest are taken back: their numbers are those of others."""
+        self.backlog.cut(count)
+        for number in [one for one in self.shared if one >= self.backlog.next]:
+            del self.shared[number]
 
     def keeps(self, size: int = 0) -> bool:
         """Whether what comes for it stays on the disk: it is away, or does not read.
@@ -446,11 +464,18 @@ class Session:
             self.turned_away = OrderedDict()
         self.turned_away[queue] = None
 
-    def share(self, seq: int, group: str) -> None:
-        """A group has chosen it for a message."""
+    def share(self, number: int, group: str) -> None:
+        """A group has chosen it for that delivery."""
         if self.shared is NO_SHARED:
             self.shared = {}
-        self.shared[seq] = group
+        self.shared[number] = group
+
+    def chosen(self, group: str) -> None:
+        """A group has chosen it for what it is given next, and it does not last."""
+
+    def lent(self) -> Iterator[tuple[int, str]]:
+        """What it has of groups: seqs, and whose they are."""
+        return iter(())
 
     def misses(self, reason: str, count: int) -> None:
         """It does not get so many messages."""

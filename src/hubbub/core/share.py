@@ -88,8 +88,8 @@ class Group(Session):
                     number=run.payload_size(),
                 )  # fmt: skip
                 self.broker.change(row)
-            if qos == 1:
-                session.share(run.first, self.client)
+            elif qos == 1:
+                session.chosen(self.client)
             if run.route.shared:
                 self._loan(run.first, self.client, qos == 1 and not session.lasting)
         elif run.route.shared:
@@ -188,6 +188,12 @@ class Groups:
             self.broker.filters.remove(group.entrance)
             group.entrance.session = self.broker.itself  # else they refer to one another for ever
             del self.by_filter[subscription.filter]
+
+    def done(self, session: Session, number: int, seq: int) -> None:
+        """A member has acknowledged a delivery, which may be of a group: nobody else gets it."""
+        group = session.shared.pop(number, "")
+        if group and not session.lasting:
+            self.loan(seq, group, False)
 
     def give_all_again(self, shared: Iterable[tuple[int, str]]) -> None:
         """A member is gone that had not acknowledged these, which may be very many."""

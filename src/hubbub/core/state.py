@@ -22,7 +22,7 @@ from hubbub.core.message import properties_column, read_json
 from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
-from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, row_about
+from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, lent, row_about
 from hubbub.core.topics import DELAYED, QUEUE, SHARE, delayed_topic
 from hubbub.errors import DirectoryError
 from hubbub.schema import Row, column_of, name_of, protocol_of
@@ -274,7 +274,7 @@ class State(Retaining):
     def _end(self, row: Row) -> None:
         session = self.sessions.pop(self._key(row), None)
         if session is not None and row.properties == LENT:
-            self.on_loan.update(session.shared.items())
+            self.on_loan.update(lent(session.backlog, session.shared))
 
     def _subscribe(self, row: Row) -> None:
         queue = self._bound_queue(row)
@@ -429,9 +429,9 @@ class State(Retaining):
         if session is None:
             return
         if row.ref:
-            session.backlog.add(row.ref, 1, row.qos, row.retain, row.number)
             if row.topic:
-                session.shared[row.ref] = name_of(row.topic)
+                session.shared[session.backlog.next] = name_of(row.topic)
+            session.backlog.add(row.ref, 1, row.qos, row.retain, row.number)
         else:
             session.backlog.skip()
 
@@ -483,8 +483,7 @@ class State(Retaining):
         number = _delivery(session, row)
         if number >= 0:
             for one in range(number, number + row.number):
-                if session.shared and session.backlog.holds(one):
-                    session.shared.pop(session.backlog.seq(one), None)
+                session.shared.pop(one, None)
                 session.backlog.remove(one)
 
     def _drop(self, row: Row) -> None:
@@ -504,7 +503,7 @@ class State(Retaining):
             return
         session = self._session(row)
         if session is not None:
-            session.backlog.cut(row.number)
+            session.cut(row.number)
 
     def _taken(self, row: Row) -> None:
         """Below 0: as if it had never been said."""
@@ -534,8 +533,9 @@ class State(Retaining):
             if own is None:
                 self.sessions[key] = session
             else:
+                further = own.backlog.next - session.backlog.first
+                own.shared |= {one + further: group for one, group in session.shared.items()}
                 own.backlog.join(session.backlog)
-                own.shared.update(session.shared)
 
     def _join_queues(self, others: dict[str, Queue]) -> None:
         """One of the same name here gets the messages behind its own, under new ids."""
@@ -661,7 +661,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
         yield Row(0, 0, schema.HELD, protocol, client, number=number)
     for number, entry in enumerate(backlog.entries, backlog.first):
         seq = entry >> 35
-        group = column_of(session.shared.get(seq, ""))
+        group = column_of(session.shared.get(number, ""))
         yield Row(
             0, 0, schema.QUEUED, protocol, client, group, qos=entry & 3, retain=entry & 4 != 0,
             ref=seq, number=entry >> 3 & SIZE,

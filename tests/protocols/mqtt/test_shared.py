@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -173,6 +174,64 @@ def test_a_restart_does_not_forget_who_was_chosen(from_snapshot: bool) -> None:
     Modern(stage, "away", clean=True)
     assert payloads(here.hear()) == ["000", "002"]
     assert stage.broker.metrics.dropped == {}
+
+
+GROUPS = ("g", "h", "i")
+
+
+def everywhere(stage: Stage, lasting: bool) -> tuple[Modern, dict[int, tuple[str, str]]]:
+    """Of one in several groups, who subscribes for itself, too: what each delivery is, by packet
+    id: the group that it is of, "" = nobody's, and the payload.
+    """
+    ann = Modern(stage, "ann", False, told(LASTING if lasting else None))
+    wishes = [wish for group in GROUPS for wish in (f"$share/{group}/a/#", 1)]
+    ann.subscribe(*wishes, "a/b", 1)
+    publish(stage.device("bob"), 5)
+    assert sorted(payloads(ann.hear()[1:])) == sorted([f"{n:03}" for n in range(5)] * 4)
+    session, found = stage.mqtt.sessions["ann"], {}
+    for number in range(session.backlog.first, session.backlog.next):
+        message = stage.log.read(session.backlog.seq(number))
+        assert message is not None
+        group = session.shared.get(number, "").removeprefix("$share/").removesuffix("/a/#")
+        found[number + 1] = group, message.payload.decode()
+    assert len(set(found.values())) == 20
+    return ann, found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("how", ["clean", "lasting", "restarted", "from a snapshot", "crashed"])
+def test_each_group_gets_what_one_in_several_had_not_acknowledged(how: str, seed: int) -> None:
+    """Only one group of each message was remembered: of two one lost it."""
+    stage, chance = Stage(), random.Random(seed)
+    ann, deliveries = everywhere(stage, how != "clean")
+    done = chance.sample(sorted(deliveries), chance.randrange(len(deliveries)))
+    ann.answer(codec.PUBACK, *done)
+    stage.tick()
+    if how in ("restarted", "from a snapshot"):
+        stage = restarted(stage, how != "restarted")
+    others = {}
+    for group in GROUPS:
+        others[group] = Modern(stage, f"of-{group}", False, told(LASTING))
+        others[group].subscribe(f"$share/{group}/a/#", 1)
+        others[group].hear()
+    if how == "crashed":  # on the way
+        stage.log.handed = stage.log.position - LAGGING - 1
+    if how == "clean":
+        ann.far.hang_up("lost")
+    else:
+        Modern(stage, "ann", clean=True)
+    if how == "crashed":
+        stage = restarted(stage)
+        others = {g: Modern(stage, f"of-{g}", False, told(LASTING)) for g in GROUPS}
+    stage.tick()
+    for group, other in others.items():
+        wanted = [payload for one, (whose, payload) in deliveries.items()
+                  if whose == group and one not in done]  # fmt: skip
+        assert sorted(payloads(other.hear())) == wanted, group
+    for other in others.values():
+        other.answer(codec.PUBACK, *range(1, 6))
+    stage.tick()
+    assert stage.broker.state.on_loan == set()
 
 
 @pytest.mark.parametrize("from_snapshot", [True, False])

@@ -11,8 +11,7 @@ restart. A client that accepts nothing else during a QoS 2 exchange is served on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -31,6 +30,7 @@ from hubbub.core.session import (
     Session,
     SessionState,
     Subscription,
+    lent,
     row_about,
 )
 from hubbub.core.topics import CLIENT, QUEUE, SELF
@@ -235,6 +235,12 @@ class MqttSession(Session):
     def unacknowledged(self) -> int:
         return len(self.backlog.entries)
 
+    def chosen(self, group: str) -> None:
+        self.share(self.backlog.next, group)
+
+    def lent(self) -> Iterator[tuple[int, str]]:
+        return lent(self.backlog, self.shared)
+
     def ready(self) -> bool:
         theirs = max(len(self.leases), len(self.shared))
         return theirs < PREFETCH and len(self.requests) < self.window and self.hungry()
@@ -325,6 +331,8 @@ class MqttSession(Session):
                 run.first = self.broker.log.keep(run)
             if not at_once and self.lacks_room(run.sender, count, count * run.payload_size()):
                 drop(self.broker, self, FULL, count)
+                group = self.shared.pop(backlog.next, "")
+                self.broker.groups.give_all_again([(run.first, group)] if group else [])
                 return
             backlog.add(run.first, count, qos, False, run.payload_size())
         if at_once and link is not None:
@@ -521,8 +529,9 @@ class MqttSession(Session):
         """The oldest deliveries are over, of a session that is `plain`; there is each of them."""
         if self.lasting:
             self._acknowledge(self.backlog.first, count)
-        for entry in islice(self.backlog.entries, count) if self.shared else ():
-            self._given_back(entry >> 35)
+        over = self.backlog.some(self.backlog.first, count) if self.shared else ()
+        for number, entry in enumerate(over, self.backlog.first):
+            self.broker.groups.done(self, number, entry >> 35)
         self.backlog.shift(count)
         if self.backlog.sent < self.backlog.next or self.turned_away or self.feeds:
             self.resume()
@@ -620,13 +629,10 @@ class MqttSession(Session):
             self._acknowledge(number, 1)
         self.backlog.remove(number)
         self._offered.pop(number, None)
-        (self._taken_from_queue if leased else self._given_back)(seq)
-
-    def _given_back(self, seq: int) -> None:
-        """If it was a message of a group, that need not give it to another member any more."""
-        group = self.shared.pop(seq, "")
-        if group and not self.lasting:
-            self.broker.groups.loan(seq, group, False)
+        if leased:
+            self._taken_from_queue(seq)
+        else:
+            self.broker.groups.done(self, number, seq)
 
     def _acknowledge(self, number: int, count: int) -> None:
         """The journal will hear that these are over, from that one on."""
