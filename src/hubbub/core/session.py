@@ -162,9 +162,15 @@ class Backlog:
     def some(self, number: int, count: int) -> list[int]:
         """The entries of so many deliveries from that one on."""
         at, entries = number - self.first, self.entries
-        if count > FEW:
+        if count > FEW or at <= count:
             return list(islice(entries, at, at + count))  # which passes all before them
         return [entries[index] for index in range(at, at + count)]
+
+    def are_there(self, count: int) -> bool:
+        """Whether the oldest so many are, and all of them of QoS 1."""
+        if count == 1:
+            return self.entries[0] & 3 == 1
+        return all([entry & 3 == 1 for entry in self.some(self.first, count)])
 
     def holds(self, number: int) -> bool:
         return self.first <= number < self.next and self.entries[number - self.first] != 0
@@ -180,7 +186,10 @@ class Backlog:
         if not self.holds(number):
             return
         entries = self.entries
-        self._lighten(number, entries[number - self.first] >> 3 & SIZE)
+        size = entries[number - self.first] >> 3 & SIZE
+        self.bytes -= size
+        if number < self._weighed:
+            self._flying -= size
         entries[number - self.first] = 0
         self.received.discard(number)
         while entries and not entries[0]:
@@ -221,16 +230,15 @@ class Backlog:
         self._weighed = self.sent
         return self._flying
 
-    def _lighten(self, number: int, size: int) -> None:
-        self.bytes -= size
-        if number < self._weighed:
-            self._flying -= size
-
     def shift(self, count: int) -> None:
         """The oldest `count` deliveries are over, in order."""
-        for number in range(self.first, self.first + count):
-            self._lighten(number, self.entries.popleft() >> 3 & SIZE)
+        size = 0
+        for _ in range(count):
+            size += self.entries.popleft() >> 3 & SIZE
+        self.bytes -= size
         self.first += count
+        if self._weighed:
+            self._flying = self._flying - size if self.first <= self._weighed else 0
         while self.entries and not self.entries[0]:
             self.entries.popleft()
             self.first += 1

@@ -38,11 +38,9 @@ def in_order(buf: bytes, at: int, table: bytes, first: int, count: int) -> int:
     `table` has them. It may be some fewer: what is no run must not cost more than its length.
     """
     found, begin = min(count, ANSWERS), 4 * first
-    if buf[at : at + 4 * found] != table[begin : begin + 4 * found]:
-        while found and buf[at : at + 4 * found] != table[begin : begin + 4 * found]:
-            found >>= 1
-        return found
-    while found < count:
+    while found and buf[at : at + 4 * found] != table[begin : begin + 4 * found]:
+        found >>= 1
+    while ANSWERS <= found < count:
         more = min(8 * found, count)
         if buf[at : at + 4 * more] != table[begin : begin + 4 * more]:
             break

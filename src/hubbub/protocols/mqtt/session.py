@@ -513,9 +513,7 @@ class MqttSession(Session):
         count = min(backlog.in_flight(), (len(data) - at) >> 2, PACKET_IDS + 1 - first)
         count = in_order(data, at, codec.PUBACKS, first, count)
         if count and self.plain() and not backlog.received:
-            entries = backlog.some(backlog.first, count)
-            gone = self.lasting and 0 in entries
-            if not (gone or (self.twofold and TWO in [entry & 3 for entry in entries])):
+            if not (self.lasting or self.twofold) or backlog.are_there(count):
                 self.over(count)
                 return at + 4 * count  # others one by one: a PUBACK for QoS 2 is an error
         self.puback(codec.parse_packet_id(codec.PUBACK, data[at + 2 : at + 4]))
@@ -529,9 +527,10 @@ class MqttSession(Session):
         """The oldest deliveries are over, of a session that is `plain`; there is each of them."""
         if self.lasting:
             self._acknowledge(self.backlog.first, count)
-        over = self.backlog.some(self.backlog.first, count) if self.shared else ()
-        for number, entry in enumerate(over, self.backlog.first):
-            self.broker.groups.done(self, number, entry >> 35)
+        if self.shared:
+            first = self.backlog.first
+            for number, entry in enumerate(self.backlog.some(first, count), first):
+                self.broker.groups.done(self, number, entry >> 35)
         self.backlog.shift(count)
         if self.backlog.sent < self.backlog.next or self.turned_away or self.feeds:
             self.resume()
@@ -631,7 +630,7 @@ class MqttSession(Session):
         self._offered.pop(number, None)
         if leased:
             self._taken_from_queue(seq)
-        else:
+        elif self.shared:
             self.broker.groups.done(self, number, seq)
 
     def _acknowledge(self, number: int, count: int) -> None:

@@ -95,6 +95,8 @@ def _in_order(session: MqttSession, table: bytes, buf: bytes, at: int, number: i
     first = packet_id(number)
     most = min(backlog.sent - number, (len(buf) - at) >> 2, PACKET_IDS + 1 - first)
     count = in_order(buf, at, table, first, most)
+    if count == 1:
+        return int(backlog.qos(number) == TWO)
     alike = [entry & 3 for entry in backlog.some(number, count)] == [TWO] * count
     return count if alike else 0
 
