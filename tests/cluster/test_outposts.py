@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import pytest
+
+from hubbub.cluster import frames
+from hubbub.cluster.outposts import Outpost
 from hubbub.core.broker import Broker
 from hubbub.core.limits import CLUSTER_LENT, CLUSTER_LENT_MOST, CLUSTER_LENT_SECONDS, CLUSTER_LOOK
 from hubbub.core.message import Message
-from hubbub.core.queue import Queue
+from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queues import HANDED
 from tests.cluster.test_keeping import Keepers
 from tests.core.recording import Ear
@@ -58,6 +64,92 @@ class Hand(Ear):
             self.broker.queues.acknowledge(queue, number, self)
         self.broker.queues.dispatch(queue)
         return [payload for _, payload, _ in self.hear()]
+
+
+class Grown(NamedTuple):
+    world: Keepers
+    consumer: Window
+    outpost: Outpost
+    queue: Queue
+    came: list[bytes]
+
+
+class Window(Hand):
+    """One that has as many at once as a client of MQTT."""
+
+    def ready(self) -> bool:
+        return super().ready() and len(self.leases) < CLUSTER_LENT
+
+
+def grown(count: int, settings: QueueSettings = PLAIN, returns: bool = True) -> Grown:
+    """Node a has as many of `count` messages at node b as may be, for one consumer."""
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    here, home = (world.members[name].broker for name in ("a", "b"))
+    queue = home.queues.named("q")
+    home.queues.configure(queue, settings)
+    world.carry()
+    ann = Window(here, "ann")
+    here.subscribe(ann.wish("$queue/q", 1))
+    world.carry()
+    for number in range(count):
+        home.post(Message("$queue/q", b"%d" % number, 1))
+    world.carry()
+    outpost = world.members["a"].outposts.here["q"]
+    came = []
+    while outpost.told < CLUSTER_LENT_MOST or len(outpost.messages) < CLUSTER_LENT_MOST:
+        came += ann.work(outpost)
+        world.carry()
+    outpost.returns = returns
+    return Grown(world, ann, outpost, queue, came)
+
+
+@pytest.mark.parametrize("settings", [PLAIN, QueueSettings(lease=60, max_deliveries=1)])
+def test_what_waits_for_a_consumer_that_is_slow_now_goes_to_those_at_home(
+    settings: QueueSettings,
+) -> None:
+    """As much as one consumer has stays; the rest waited until that one had done with all."""
+    count = 10 * CLUSTER_LENT_MOST
+    world, ann, outpost, queue, came = grown(count, settings)
+    home = world.members["b"].broker
+    bob = Hand(home, "bob")
+    home.subscribe(bob.wish("$queue/q", 1))
+    for _ in range(50):
+        world.wait(0.25)
+        came += bob.work(queue)
+    assert len(ann.leases) == len(outpost.messages) == len(queue.messages) == CLUSTER_LENT
+    came += ann.work(outpost)
+    world.carry()
+    assert not queue.messages and not outpost.messages and not outpost.theirs
+    assert sorted(came, key=int) == [b"%d" % number for number in range(count)], "each once"
+
+
+def test_what_came_back_is_lent_again_in_order_when_it_is_taken_at_once() -> None:
+    count = 10 * CLUSTER_LENT_MOST
+    world, ann, outpost, queue, came = grown(count)
+    world.wait(0.25)
+    assert len(outpost.messages) == len(queue.leased) == CLUSTER_LENT
+    while queue.messages:
+        came += ann.work(outpost)
+        world.carry()
+    assert came == [b"%d" % number for number in range(count)]
+
+
+def test_what_is_said_to_come_back_twice_or_was_not_lent_waits_once() -> None:
+    world, _, outpost, queue, _ = grown(10 * CLUSTER_LENT_MOST)
+    member = world.members["b"]
+    first, waits = min(queue.leased), list(queue.waiting)
+    record = frames.Takes(b"q", CLUSTER_LENT, outpost.turn, [first, waits[0], first, 10**9])
+    member.outposts.takes(member.nodes["a"], record)
+    assert list(queue.waiting) == [first, *waits]
+    assert first not in queue.leased and len(queue.leased) == CLUSTER_LENT_MOST - 1
+
+
+def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> None:
+    world, _, outpost, queue, _ = grown(10 * CLUSTER_LENT_MOST, returns=False)
+    world.wait(1)
+    assert outpost.told == CLUSTER_LENT
+    assert len(outpost.messages) == len(queue.leased) == CLUSTER_LENT_MOST
 
 
 def test_more_is_lent_where_it_is_taken_at_once_and_little_where_it_stays() -> None:

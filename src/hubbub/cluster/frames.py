@@ -397,21 +397,26 @@ class Remains(Struct, array_like=True, tag=28):
 
 class Takes(Struct, array_like=True, tag=30):
     """So many messages of a queue that is at home at the receiver may be at the sender's consumers
-    at once; with 0 all that are there are lent no more. `turn` is said again with each.
+    at once; with 0 all that are there are lent no more. `turn` is said again with each. `back`: the
+    ids of some that nobody there has, which are lent no more either.
     """
 
     queue: bytes
     room: Annotated[int, Meta(ge=0, le=10_000)]
     turn: Number
+    back: Annotated[list[Time], Meta(max_length=10_000)] = []
 
 
 class Lent(Struct, array_like=True, tag=31):
-    """A message of a queue, under its id there, for one of the receiver's consumers."""
+    """A message of a queue, under its id there, for one of the receiver's consumers. `returns`: it
+    may come back (`Takes`), False = of a version that does not read that.
+    """
 
     queue: bytes
     number: Time
     turn: Number
     said: Said
+    returns: bool = False
 
 
 class Done(Struct, array_like=True, tag=32):

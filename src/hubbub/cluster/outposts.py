@@ -13,7 +13,8 @@ membership for records and time, by the broker as `core.homes`. No I/O.
 
 What is at a node nobody else can have, so that is little: as much as one consumer has. A frame
 costs both nodes the same whether it brings one message or a hundred, so where one that is looked at
-has gone within CLUSTER_LENT_SECONDS twice as many come, and few again where one stays for longer.
+has gone within CLUSTER_LENT_SECONDS twice as many come, and few again where one stays for longer:
+what is more than that, and waits for a consumer, goes back.
 """
 
 from __future__ import annotations
@@ -60,14 +61,15 @@ class Lodger(Session):
         number = self.leases[message.seq][1]
         run = self.membership.crossing.read_back(message)
         said = self.membership.crossing.said(run)
-        self.there.tell(frames.Lent(name_to_wire(self.queue.name), number, self.turn, said))
+        name = name_to_wire(self.queue.name)
+        self.there.tell(frames.Lent(name, number, self.turn, said, returns=True))
 
 
 class Outpost(Queue):
     """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
     home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
-    all went back, to know what was lent before. `_sample`: the one that is looked at, and `_since`
-    when.
+    all went back, to know what was lent before. `returns`: the home takes some back. `_sample`: the
+    one that is looked at, and `_since` when.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -77,6 +79,7 @@ class Outpost(Queue):
         self.theirs: dict[int, int] = {}
         self.told = self.turn = 0
         self.wanted = CLUSTER_LENT
+        self.returns = False
         self._sample, self._since = NONE, 0.0
 
     def known_as(self, number: int) -> int:
@@ -116,6 +119,20 @@ class Outpost(Queue):
             self._tell(frames.Takes(name_to_wire(self.name), room, self.turn))
             self.told = room
 
+    def _send_back(self) -> None:
+        """Consumers here are slow now, and who has room at home could have what waits for them: all
+        above CLUSTER_LENT, the newest first. What one of them has stays.
+        """
+        back: list[int] = []
+        while len(self.messages) > CLUSTER_LENT and self.waiting:
+            number = self.waiting.pop()
+            if number in self.messages:
+                back.append(self.theirs.pop(number))
+                self.remove(number)
+        if back:
+            self._sample = NONE  # which may be one of those, and was not taken
+            self._tell(frames.Takes(name_to_wire(self.name), self.told, self.turn, back))
+
     def look(self) -> None:
         """Say how many it takes, where that has changed: none while no consumer is connected."""
         broker = self.membership.broker
@@ -131,6 +148,8 @@ class Outpost(Queue):
             self._ask_for(wanted)
             if not wanted:
                 self.lose()
+        if self.told == CLUSTER_LENT and self.returns:
+            self._send_back()
 
     def lose(self) -> None:
         """What it has is the home's again, which gives it to others."""
@@ -203,6 +222,7 @@ class Outposts:
         first = self.broker.log.append_run(run, 0)
         number = outpost.next
         outpost.theirs[number] = record.number
+        outpost.returns = record.returns
         outpost.add(number, first, len(messages[0].payload))
         outpost.look_at(number)
         self.broker.queues.dispatch(outpost)
@@ -223,7 +243,13 @@ class Outposts:
             queue.consumers.append(lodger.place)
             queue.recall()
         lodger.room, lodger.turn = record.room, record.turn
-        self.broker.queues.dispatch(queue)
+        back = [one for one in dict.fromkeys(record.back) if queue.leased.get(one) is lodger]
+        if back:
+            queue.wait_again(back)
+            queue.forget_deliveries(back)
+            self.broker.queues.offer(queue)
+        else:
+            self.broker.queues.dispatch(queue)
 
     def done(self, node: Node, record: frames.Done) -> None:
         name = name_from_wire(record.queue)

@@ -324,6 +324,12 @@ class Queue(Session):
         if session.leases:
             self.wait_again([number for queue, number in session.leases.values() if queue is self])
 
+    def forget_deliveries(self, numbers: list[int]) -> None:
+        """Nobody had the messages whose leases are over: those do not count, until a restart."""
+        for number in numbers:
+            if number in self.delivered:
+                self.delivered[number] -= 1
+
     def wait_again(self, numbers: list[int]) -> None:
         """Leases are over: the messages wait again, before everything else."""
         for number in numbers:
