@@ -65,9 +65,11 @@ class Group(Session):
         for index in range(run.count):
             self.give(run.part(index))
 
-    def give(self, run: Run) -> None:
-        """Hand a run of one message to the member whose turn it is."""
-        member = self._choose(run)
+    def give(self, run: Run, refused: bool = False) -> None:
+        """Hand a run of one message to the member whose turn it is. `refused`: one that was ready
+        had no room for it: now it is for somebody who has.
+        """
+        member = self._choose(run, refused)
         if member is None:
             self.broker.metrics.drop("nobody in the group can take it")
             self._loan(run.first, self.client, False)
@@ -96,7 +98,7 @@ class Group(Session):
             self._loan(run.first, self.client, False)
         session.deliver(run, member)
 
-    def _choose(self, run: Run) -> Subscription | None:
+    def _choose(self, run: Run, refused: bool) -> Subscription | None:
         """The next member that has room; if none has, who waits for the fewest messages, of the
         next CONSIDERED that are connected, or else away: others are considered for the next one.
         """
@@ -114,7 +116,8 @@ class Group(Session):
                 continue
             qos = min(run.qos, member.qos)
             if session.ready() and not (_is_full(session, qos, sender, 1) and payer(sender)):
-                return member
+                if not (refused and qos and session.lacks_room(sender, 1, run.payload_size())):
+                    return member
             if qos and left[here] and self._may_wait(session, sender, 1, run.payload_size()):
                 left[here] -= 1
                 if second is None or _patience(session) < _patience(second.session):
@@ -204,20 +207,21 @@ class Groups:
             self.give_again(seq, name)
             yield
 
-    def give_again(self, seq: int, name: str) -> None:
-        """A member of the group is gone and had not acknowledged this message."""
+    def give_again(self, seq: int, name: str, refused: bool = False) -> None:
+        """A member of the group is gone and had not acknowledged this message, or has `refused` it.
+        """
         broker = self.broker
         try:
             message, group = broker.log.read(seq), self.by_filter.get(name)
         except UnreadableError:
-            broker.again((seq, name), partial(self.give_again, seq, name))
+            broker.again((seq, name), partial(self.give_again, seq, name, refused))
             return
         if message is None or group is None:
             self.loan(seq, name, False)
             return
         route = Route(message.topic, broker.age)
         route.shared = group.lasts() or (seq, name) in broker.state.on_loan
-        group.give(run_of(message, broker.itself, route))
+        group.give(run_of(message, broker.itself, route), refused)
 
     def loan(self, seq: int, group: str, on_loan: bool) -> None:
         """A message of the group is with a member that does not last, or not any more."""

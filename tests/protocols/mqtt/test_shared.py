@@ -335,6 +335,28 @@ def test_who_has_no_room_for_so_many_bytes_is_skipped(lasting: bool) -> None:
     assert payloads(one.hear()) == ["000"]
 
 
+@pytest.mark.parametrize("there_is", ["nobody else", "one without room", "one with room"])
+def test_what_a_member_has_no_room_for_goes_to_one_who_has(there_is: str) -> None:
+    """Each was given it again until the stack was full: its publisher was thrown out."""
+    stage = Stage()
+    stage.broker.backlog_bytes, stage.broker.inflight_bytes = 5, 2
+    one = member(stage, "one")
+    bob = stage.device("bob")
+    publish(bob, 1)  # of 3 bytes: it is on its way, and what comes would wait
+    assert payloads(one.hear()) == ["000"]
+    others = [member(stage, "two")] if there_is != "nobody else" else []
+    if there_is == "one without room":
+        publish(bob, 1)
+        assert payloads(others[0].hear()) == ["000"]
+    publish(bob, 2)
+    heard = payloads(others[0].hear()) if others else []
+    assert heard == (["000"] if there_is == "one with room" else [])
+    assert len(bob.hear()) > 0
+    lost = 2 - len(heard)
+    assert stage.broker.metrics.dropped == {"nobody in the group can take it": lost}
+    assert set(stage.mqtt.sessions["one"].shared) == {0}
+
+
 def test_all_versions_may_share() -> None:
     stage = Stage()
     old = stage.device("old")

@@ -330,9 +330,10 @@ class MqttSession(Session):
             if not at_once and not run.first:
                 run.first = self.broker.log.keep(run)
             if not at_once and self.lacks_room(run.sender, count, count * run.payload_size()):
-                drop(self.broker, self, FULL, count)
-                group = self.shared.pop(backlog.next, "")
-                self.broker.groups.give_all_again([(run.first, group)] if group else [])
+                if group := self.shared.pop(backlog.next, ""):
+                    self.broker.groups.give_again(run.first, group, True)
+                else:
+                    drop(self.broker, self, FULL, count)
                 return
             backlog.add(run.first, count, qos, False, run.payload_size())
         if at_once and link is not None:
