@@ -142,15 +142,16 @@ class Backlog:
                 return self.first + index
         return -1
 
-    def name_of(self, number: int) -> bytes:
+    def name_of(self, number: int, surely: bool = False) -> bytes:
         """What a row needs, beside the message, to mean this delivery: nothing, as a rule.
 
         The same message may be there twice (retained, on a second subscription); then the
         oldest is meant, and any other is named in the properties. So is a lease, and what is not
         near the front: whether it is the oldest was asked of all before it, here and in the fold.
+        `surely`: in any case, for in the fold older ones may not be over yet.
         """
         at = number - self.first
-        if at < NEAR:
+        if at < NEAR and not surely:
             seq = self.entries[at] >> 35
             for index, entry in enumerate(islice(self.entries, at + 1)):
                 if entry and entry >> 35 == seq and not entry & LEASED:

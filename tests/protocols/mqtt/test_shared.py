@@ -335,6 +335,44 @@ def test_who_has_no_room_for_so_many_bytes_is_skipped(lasting: bool) -> None:
     assert payloads(one.hear()) == ["000"]
 
 
+@pytest.mark.parametrize("from_snapshot", [True, False])
+def test_what_was_acknowledged_with_the_last_words_is_nobodys(from_snapshot: bool) -> None:
+    """The end was in the journal before the acknowledgement: after a restart another had it."""
+    stage = Stage()
+    ann, here = (member(stage, name, 1, True) for name in ("ann", "here"))
+    publish(stage.device("bob"), 4)
+    assert (payloads(ann.hear()), payloads(here.hear())) == (["000", "002"], ["001", "003"])
+    last = codec.Properties({spec.SESSION_EXPIRY: 0}, {}, []).encode()
+    ann.say(codec.acknowledgement(codec.PUBACK, 1), codec.disconnect(0, last))
+    assert payloads(here.hear()) == ["002"]
+    here.answer(codec.PUBACK, 1, 2, 3)
+    stage.tick()
+    assert stage.broker.state.on_loan == set()
+    stage = restarted(stage, from_snapshot)
+    assert stage.broker.state.on_loan == set()
+    assert payloads(Modern(stage, "here", False, told(LASTING)).hear()) == []
+
+
+@pytest.mark.parametrize("from_snapshot", [True, False])
+def test_the_same_message_twice_is_half_over_once(from_snapshot: bool) -> None:
+    """A group's and its own: what is done with one, and half with the other, in one piece."""
+    stage = Stage()
+    ann = Modern(stage, "ann", False, told(LASTING))
+    ann.subscribe("$share/g/a/#", 2, "a/b", 2)
+    ann.hear()
+    publish(stage.device("bob"), 1, 2)
+    bob = stage.device("carl")
+    bob.answer(codec.PUBREL, 1)
+    assert payloads(ann.hear()) == ["000"] * 2
+    ann.answer(codec.PUBREC, 1)
+    ann.say(*(codec.acknowledgement(kind, one) for kind, one in
+              ((codec.PUBCOMP, 1), (codec.PUBREC, 2))))  # fmt: skip
+    stage.tick()
+    stage = restarted(stage, from_snapshot)
+    ann = Modern(stage, "ann", False, told(LASTING))
+    assert ann.hear()[1:] == ["PUBREL 2"]
+
+
 @pytest.mark.parametrize("there_is", ["nobody else", "one without room", "one with room"])
 def test_what_a_member_has_no_room_for_goes_to_one_who_has(there_is: str) -> None:
     """Each was given it again until the stack was full: its publisher was thrown out."""

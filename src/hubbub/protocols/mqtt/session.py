@@ -672,9 +672,10 @@ class MqttSession(Session):
     def settle(self) -> None:
         """One `ack` row for each run of consecutive deliveries."""
         self._settling = False
-        acknowledged, self._acknowledged = self._acknowledged or [], None
-        first, _, begun = acknowledged[0]
-        so_many = 0
+        acknowledged, self._acknowledged = self._acknowledged, None
+        if not acknowledged:
+            return  # it has ended
+        (first, _, begun), so_many = acknowledged[0], 0
         for number, count, row in acknowledged:
             if number != first + so_many:
                 self.broker.log.append(counted(begun, so_many))
@@ -683,9 +684,9 @@ class MqttSession(Session):
         self.broker.log.append(counted(begun, so_many))
 
     def row_of_delivery(self, kind: bytes, number: int) -> Row:
-        """A row about one delivery that is still in the backlog."""
-        seq, name = self.backlog.seq(number), self.backlog.name_of(number)
-        return row_about(self, kind, ref=seq, number=1, properties=name)
+        """A row about a delivery that is there. Until `settle` a fold has older ones, too."""
+        name = self.backlog.name_of(number, kind == RECEIVED and self._acknowledged is not None)
+        return row_about(self, kind, ref=self.backlog.seq(number), number=1, properties=name)
 
     def resume(self) -> None:
         """There is room: send what waits, then what is retained, then take from the queues."""

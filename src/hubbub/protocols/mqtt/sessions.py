@@ -207,6 +207,7 @@ class Sessions(Protocol):
     def end(self, session: MqttSession) -> None:
         """A lasting session is over: its will, if it still waits, is published now."""
         self._publish_will(session)
+        session.settle()  # behind the end a fold would give what was acknowledged to others
         self.broker.end(session)
         self.sessions.pop(session.client, None)
 
