@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbub.core.broker import Broker
+from hubbub.core.client import take_more
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.overdue import GIVEN_BACK
@@ -25,6 +26,20 @@ from tests.core.recording import (
     shape,
     snapshot,
 )
+
+
+class Single(Ear):
+    """Takes one at a time of all its queues."""
+
+    def ready(self) -> bool:
+        return super().ready() and not self.leases
+
+    def relieved(self) -> None:
+        take_more(self.broker, self)
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        self.broker = broker
+        super().__init__(broker, client)
 
 
 def queue_with(broker: Broker, **asked: object) -> Queue:
@@ -513,3 +528,41 @@ def test_very_many_that_nobody_can_handle_go_in_turns() -> None:
     assert broker.queues.take(queue, ann) is None
     settle(broker)
     assert queue.messages == {} and broker.metrics.dropped["given up"] == 300
+
+
+def one_with_two_queues(broker: Broker) -> tuple[Single, Ear]:
+    """Who takes one at a time has one of q; one of r waits for it. Somebody else takes of q."""
+    queue_with(broker, lease=30.0)
+    ann, bob = Single(broker, "ann"), Ear(broker, "bob")
+    broker.subscribe(ann.wish("$queue/q"))
+    broker.subscribe(ann.wish("$queue/r"))
+    send(broker, b"1")
+    send(broker, b"2", name="r")
+    assert [payload for _, payload, _ in ann.hear()] == [b"1"]
+    broker.subscribe(bob.wish("$queue/q"))
+    return ann, bob
+
+
+def test_who_loses_a_lease_has_room_for_what_waits_elsewhere() -> None:
+    """It was told of nothing: it slept until something else came."""
+    broker, _ = recording()
+    ann, bob = one_with_two_queues(broker)
+    broker.queues.named("q").consumers.rotate()  # it is bob's turn
+    later(broker, 30)
+    assert [payload for _, payload, _ in bob.hear()] == [b"1"]
+    assert [payload for _, payload, _ in ann.hear()] == [b"2"]
+
+
+def test_who_had_something_of_a_queue_that_ends_has_room_for_what_waits_elsewhere() -> None:
+    broker, _ = recording()
+    ann, _ = one_with_two_queues(broker)
+    broker.queues.destroy("q")
+    assert [payload for _, payload, _ in ann.hear()] == [b"2"]
+
+
+def test_who_leaves_a_queue_has_room_for_what_waits_elsewhere() -> None:
+    broker, _ = recording()
+    ann, bob = one_with_two_queues(broker)
+    broker.unsubscribe(ann, "$queue/q")
+    assert [payload for _, payload, _ in bob.hear()] == [b"1"]
+    assert [payload for _, payload, _ in ann.hear()] == [b"2"]

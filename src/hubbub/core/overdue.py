@@ -13,7 +13,7 @@ hands a message out; `wake` runs about once a second, so both are noticed with n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -157,9 +157,32 @@ class Overdue:
                 break
             over.append(number)
         if over:
+            holders = [queue.leased[number] for number in over if number in queue.leased]
             queue.wait_again(over)
             self._offer(queue)
+            self.relieve(holders)
         return len(over) > 0
+
+    def relieve(self, holders: Iterable[Session]) -> None:
+        """They have lost what they had of a queue, and room for what waits for them in others."""
+        waiting = [one for one in dict.fromkeys(holders) if one.turned_away and one.number]
+        if waiting:
+            self.broker.in_turns(self._relieved(waiting))
+
+    @staticmethod
+    def _relieved(holders: list[Session]) -> Iterator[None]:
+        for one in holders:
+            one.relieved()
+            yield
+
+    def let_go(self, queue: Queue) -> Iterator[None]:
+        """It has ended: nobody has anything of it any more; of much of it in a moment."""
+        holders = list(queue.leased.values())
+        for count, number in enumerate(list(queue.leased), 1):
+            queue.end_lease(number, queue.messages.get(number, 0))
+            if not count % GIVEN_BACK:
+                yield
+        self.relieve(holders)
 
     def left(self, session: Session) -> None:
         """A client is gone: what it had of queues waits again there, before everything else. One

@@ -29,7 +29,7 @@ from hubbub.core.limits import (
     READER_SECONDS,
 )
 from hubbub.core.message import ASIDE, SPELLED, Message, Run, row_of, run_of
-from hubbub.core.overdue import GIVEN_BACK, Overdue
+from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
 from hubbub.core.quotas import NAMED, SUBSCRIBED, size_of
 from hubbub.core.route import Route
@@ -292,10 +292,7 @@ class Queues:
 
     def _emptied(self, queue: Queue) -> Iterator[None]:
         """It has ended, and nobody has anything of it any more; of much of it in a moment."""
-        for count, number in enumerate(list(queue.leased), 1):
-            queue.end_lease(number, queue.messages.get(number, 0))
-            if not count % GIVEN_BACK:
-                yield
+        yield from self.overdue.let_go(queue)
         while queue.messages:
             self.broker.log.unpin(queue.messages.popitem()[1])
             yield
@@ -506,6 +503,7 @@ class Queues:
         if queue is not None:
             queue.give_back(subscription.session)
             self.offer(queue)
+            self.overdue.relieve([subscription.session])
         elif not consumers:
             self.expecting.pop(name, None)
 
