@@ -21,9 +21,8 @@ from typing import Final, NamedTuple
 
 SOON: Final = timedelta(days=14)  # or a fourth of its time, of one that is made for a week
 _DAY: Final = timedelta(days=1)
-_PEM: Final = re.compile(
-    r"-----BEGIN (CERTIFICATE|X509 CRL)-----(.+?)-----END \1-----", re.DOTALL
-)
+# No `-` in between: of a file with very many beginnings each would look for its end in all of it.
+_PEM: Final = re.compile(r"-----BEGIN (CERTIFICATE|X509 CRL)-----([^-]+)-----END \1-----")
 _LIST: Final = "X509 CRL"
 _CERTIFICATES: Final = "clients refuse it; renew it and send SIGHUP"
 _LISTS: Final = (
