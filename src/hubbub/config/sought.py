@@ -11,5 +11,12 @@ def reason(file: str | Path, error: OSError) -> str:
     """Of a file that is not there: where it was looked for. A service starts in `/`."""
     said = error.strerror or str(error)
     if error.errno == errno.ENOENT and not os.path.isabs(file):
-        said += f" in {Path.cwd()}, where this was started: give its whole path"
+        said += f" in {_here()}, where this was started: give its whole path"
     return said
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "a folder that is gone"
