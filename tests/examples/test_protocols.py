@@ -92,6 +92,19 @@ def test_a_queue_keeps_a_message_until_its_ack() -> None:
     assert carol.closed
 
 
+def test_who_has_read_what_filled_its_link_gets_what_waits_in_a_queue() -> None:
+    """Nobody asked: it slept until something else came."""
+    house = House()
+    ann, bob = house.client("ann"), house.client("bob")
+    ann.say(stomp("SUBSCRIBE", destination="$queue/q"))
+    ann.link.choked = True
+    bob.say(stomp("SEND", "work", destination="$queue/q"))
+    assert ann.hear() == b""
+    ann.link.choked = False
+    ann.connection.drained()
+    assert b"work" in ann.hear()
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [

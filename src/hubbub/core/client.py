@@ -330,6 +330,10 @@ class Conversation(Connection):
     def refuse(self, reason: str) -> None:
         """Tell the client why it is not, before the connection is closed."""
 
+    def drained(self) -> None:
+        if self.session is not None:
+            self.session.relieved()
+
     def lost(self, reason: str) -> None:
         self.asking = False
         if self.session is not None:
