@@ -479,8 +479,11 @@ class Session:
             self.shared = {}
         self.shared[number] = group
 
-    def chosen(self, group: str) -> None:
-        """A group has chosen it for what it is given next, and it does not last."""
+    def chosen(self, group: str) -> bool:
+        """A group has chosen it for what it is given next, and it does not last. Whether it will
+        acknowledge that: who takes it at once has it.
+        """
+        return False
 
     def lent(self) -> Iterator[tuple[int, str]]:
         """What it has of groups: seqs, and whose they are."""

@@ -90,10 +90,9 @@ class Group(Session):
                     number=run.payload_size(),
                 )  # fmt: skip
                 self.broker.change(row)
-            elif qos == 1:
-                session.chosen(self.client)
+            lent = qos == 1 and not session.lasting and session.chosen(self.client)
             if run.route.shared:
-                self._loan(run.first, self.client, qos == 1 and not session.lasting)
+                self._loan(run.first, self.client, lent)
         elif run.route.shared:
             self._loan(run.first, self.client, False)
         session.deliver(run, member)

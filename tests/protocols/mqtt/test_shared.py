@@ -12,6 +12,7 @@ from hubbub.core.context import LAGGING
 from hubbub.core.share import CONSIDERED, Group
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
+from tests.core.recording import Ear
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern, told
 
@@ -312,6 +313,19 @@ def test_what_is_lent_is_forgotten_with_the_group() -> None:
     lasting.unsubscribe("$share/g/a/#")
     clean.far.hang_up("lost")
     assert (stage.broker.groups.by_filter, stage.broker.state.on_loan) == ({}, set())
+
+
+def test_nothing_is_lent_to_who_acknowledges_nothing() -> None:
+    """Of another protocol: nobody ever took it back, and the next start gave all of it again."""
+    stage = Stage()
+    member(stage, "lasting", 1, True).far.hang_up("lost")
+    ear = Ear(stage.broker, "ear")
+    stage.broker.subscribe(ear.wish("$share/g/a/#", 1))
+    publish(stage.device("bob"), 3)
+    assert [payload for _, payload, _ in ear.hear()] == [b"000", b"001", b"002"]
+    assert stage.broker.state.on_loan == set()
+    stage.broker.disconnect(ear, "")
+    assert payloads(Modern(stage, "lasting", False, told(LASTING)).hear()) == []
 
 
 def test_without_a_lasting_member_nothing_is_lent() -> None:

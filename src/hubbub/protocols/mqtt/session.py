@@ -235,8 +235,9 @@ class MqttSession(Session):
     def unacknowledged(self) -> int:
         return len(self.backlog.entries)
 
-    def chosen(self, group: str) -> None:
+    def chosen(self, group: str) -> bool:
         self.share(self.backlog.next, group)
+        return True
 
     def lent(self) -> Iterator[tuple[int, str]]:
         return lent(self.backlog, self.shared)
@@ -671,8 +672,7 @@ class MqttSession(Session):
 
     def settle(self) -> None:
         """One `ack` row for each run of consecutive deliveries."""
-        self._settling = False
-        acknowledged, self._acknowledged = self._acknowledged, None
+        self._settling, acknowledged, self._acknowledged = False, self._acknowledged, None
         if not acknowledged:
             return  # it has ended
         (first, _, begun), so_many = acknowledged[0], 0
