@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from hubbub.core.hooks import Hooks
 from hubbub.core.limits import SAMPLED_NAME, SENDERS_SAMPLED, TOPICS_SAMPLED
 from hubbub.core.message import Message, Run
@@ -197,3 +199,25 @@ def test_senders_are_bounded_and_the_hub_is_none() -> None:
     names = {one.client for one in found}
     assert "steady" in names and "c0" not in names
     assert max(map(len, names)) == SAMPLED_NAME
+
+
+@pytest.mark.parametrize("long", ["user", "client"])
+def test_who_has_a_very_long_name_is_not_forgotten_each_time(long: str) -> None:
+    """It began anew with each look: who flooded was at the end of the list."""
+    stage = Stage("none")
+    broker = stage.broker
+    floods = [Silent("mqtt", "flood", broker.itself.rights) for _ in range(1 + (long == "client"))]
+    for number, flood in enumerate(floods):
+        if long == "user":
+            flood.user = "u" * 2 * SAMPLED_NAME
+        else:
+            flood.client, flood.address = "c" * 2 * SAMPLED_NAME + str(number), f"192.0.2.{number}"
+    broker.sampled.wake()
+    for _ in range(8):
+        for flood in floods:
+            for _ in range(100):
+                broker.post(Message("t", b"x"), flood)
+        stage.pass_time(0.25)
+        broker.sampled.wake()
+    (one,) = broker.sampled.busiest()
+    assert one.rate == 400 * len(floods)

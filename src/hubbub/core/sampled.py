@@ -194,7 +194,7 @@ class Sampled(Hooks):
     def _count_sender(self, session: Session, part: Share, share: float) -> None:
         key = session.protocol, shortened(session.client)
         sender = self._senders.get(key)
-        if sender is None or sender.user != session.user or sender.address != session.address:
+        if sender is None or _is_other(sender, session):
             if sender is None and len(self._senders) >= SENDERS_SAMPLED:
                 self._senders.popitem(last=False)
             sender = self._senders[key] = Sender(session)
@@ -216,6 +216,12 @@ class Sampled(Hooks):
     def _rate(self, sender: Sender, messages: float, size: float) -> None:
         sender.rate, sender.bytes = messages, size
         sender.weight = size + messages * MESSAGE_WEIGHT
+
+
+def _is_other(sender: Sender, session: Session) -> bool:
+    """Whether its name is somebody else's now. Very long ones are of many who are one."""
+    whose = sender.user != shortened(session.user) or sender.address != session.address
+    return whose and len(session.client) <= SAMPLED_NAME
 
 
 def _weight(sender: Sender) -> float:
