@@ -560,6 +560,14 @@ def test_who_had_something_of_a_queue_that_ends_has_room_for_what_waits_elsewher
     assert [payload for _, payload, _ in ann.hear()] == [b"2"]
 
 
+def test_whose_message_another_acknowledges_has_room_for_what_waits_elsewhere() -> None:
+    broker, _ = recording()
+    ann, _ = one_with_two_queues(broker)
+    assert broker.queues.acknowledge(broker.queues.named("q"), 0, broker.itself)
+    settle(broker)
+    assert [payload for _, payload, _ in ann.hear()] == [b"2"]
+
+
 def test_who_leaves_a_queue_has_room_for_what_waits_elsewhere() -> None:
     broker, _ = recording()
     ann, bob = one_with_two_queues(broker)

@@ -690,9 +690,11 @@ class Queues:
             protocol, client = session.protocol.encode(), column_of(session.client)
             topic = column_of(queue.client)
             log.append(row_without_message(schema.ACK, protocol, client, topic, seq, number))
-        before = queue.bytes
+        before, holder = queue.bytes, queue.leased.get(number)
         queue.remove(number)
         log.unpin(seq)
         if not queue.subscriptions:  # what a binding brings may be in others, too
             log.gone(seq, before - queue.bytes)
+        if holder is not None and holder is not session:
+            self.broker.later(partial(self.overdue.relieve, [holder]))  # all of it may be taken out
         return True
