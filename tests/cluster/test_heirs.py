@@ -44,6 +44,16 @@ def know(hub: RunningHub, *names: str) -> None:
         time.sleep(0.1)
 
 
+def wanted_at(hub: RunningHub, name: str) -> None:
+    """It knows that something is wanted at that node, which is told when that is safe there."""
+    until = time.monotonic() + PATIENCE
+    while not any(
+        node["filters"] for node in status(hub)["cluster"]["nodes"] if node["name"] == name
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def pair(hubs: Hubs) -> tuple[RunningHub, RunningHub]:
     a = hubs.ready(hubs.hub("a"))
     b = hubs.ready(hubs.hub("b"))
@@ -277,6 +287,7 @@ async def test_who_lost_its_disk_keeps_what_is_for_who_is_away(hubs: Hubs, quoru
     await asyncio.to_thread(know, a, "b", "c")
     async with connect(b.url("mqtt"), client_id="away", clean=False) as client:
         await client.subscribe("kept/#", qos=2)
+    await asyncio.to_thread(wanted_at, a, "b")
     async with connect(a.url("mqtt"), client_id="w") as client:
         await client.publish("kept/x", b"0", qos=2)
     await asyncio.sleep(1.0)
