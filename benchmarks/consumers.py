@@ -10,7 +10,6 @@ read the result.
 from __future__ import annotations
 
 import argparse
-import socket
 import sys
 import time
 from functools import partial
@@ -19,6 +18,7 @@ from threading import Thread
 from typing import Final, NamedTuple
 
 from benchmarks.brokers import Broker, hubbub, packages, run_in_folder
+from benchmarks.flows import acknowledged
 from benchmarks.many import entered, received, waits
 from benchmarks.mqtt import COMPILED
 from hubbub.protocols.mqtt import codec
@@ -66,14 +66,9 @@ def consume(broker: Broker, client: bytes, queues: range, qos: int, messages: in
                 if buffer[begin] >> 4 == codec.PUBLISH:
                     heard.append(body)
             if qos:
-                acknowledge(sock, buffer, heard)
+                sock.sendall(acknowledged(buffer, heard))
             left -= len(heard)
             buffer = buffer[whole:]
-
-
-def acknowledge(sock: socket.socket, buffer: bytes, bodies: list[int]) -> None:
-    places = [body + 2 + int.from_bytes(buffer[body : body + 2], "big") for body in bodies]
-    sock.sendall(b"".join(b"\x40\2" + buffer[place : place + 2] for place in places))
 
 
 def consumed(broker: Broker, load: Load, messages: int) -> str:

@@ -318,14 +318,15 @@ def _across(qos: int, lasting: bool = False) -> Round:
                   if reader.heard.last[start] >> 4 == codec.PUBLISH]  # fmt: skip
         assert len(bodies) == EACH, len(bodies)
         if qos:
-            reader.client.feed(_acknowledged(reader.heard.last, bodies))
+            reader.client.feed(acknowledged(reader.heard.last, bodies))
             reader.tell(sender)
             sender.tell(reader)
 
     return one
 
 
-def _acknowledged(said: bytes, bodies: list[int]) -> bytes:
+def acknowledged(said: bytes, bodies: list[int]) -> bytes:
+    """The PUBACKs of messages whose topics begin there."""
     places = [body + 2 + int.from_bytes(said[body : body + 2], "big") for body in bodies]
     return b"".join(b"\x40\2" + said[place : place + 2] for place in places)
 

@@ -76,31 +76,32 @@ def validity(file: str) -> Validity | None:
 
 def _of_list(der: bytes) -> Validity | None:
     """None if the list does not say when the next one comes: it is good for ever."""
-    _, at, _ = _element(der, 0)
-    _, at, whole = _element(der, at)
-    tag, _, end = _element(der, at)
-    if tag == _INTEGER:
-        at = end
-    for _ in range(_BEFORE_UPDATE):
-        _, _, at = _element(der, at)
+    at, end = _behind(der, _INTEGER, _BEFORE_UPDATE)
     begins, at = _time(der, at)
-    if at >= whole or der[at] not in _TIMES:
+    if at >= end or der[at] not in _TIMES:
         return None
     return Validity(begins, _time(der, at)[0], True)
 
 
 def _of_certificate(der: bytes) -> Validity | None:
     """ValueError or IndexError if it is none."""
-    _, at, _ = _element(der, 0)
-    _, at, _ = _element(der, at)
-    tag, _, end = _element(der, at)
-    if tag == _VERSION:
-        at = end
-    for _ in range(_BEFORE_VALIDITY):
-        _, _, at = _element(der, at)
-    _, at, _ = _element(der, at)
+    _, at, _ = _element(der, _behind(der, _VERSION, _BEFORE_VALIDITY)[0])
     begins, at = _time(der, at)
     return Validity(begins, _time(der, at)[0])
+
+
+def _behind(der: bytes, version: int, count: int) -> tuple[int, int]:
+    """Where what is signed goes on behind its version, if it says one, and so many elements more;
+    and where it ends.
+    """
+    _, at, _ = _element(der, 0)
+    _, at, end = _element(der, at)
+    tag, _, behind = _element(der, at)
+    if tag == version:
+        at = behind
+    for _ in range(count):
+        _, _, at = _element(der, at)
+    return at, end
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
