@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -55,7 +56,9 @@ class Counted:
         }  # fmt: skip
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes longer than the flow
         command = [*under, sys.executable, "-m", "benchmarks.instructions", "--count", *flows]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:  # what forks leave
+            environment["TMPDIR"] = folder
+            run = subprocess.run(command, env=environment, capture_output=True, text=True)
         if run.returncode:
             raise RuntimeError(run.stderr)
         return run
