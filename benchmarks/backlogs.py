@@ -4,7 +4,7 @@
 1,000 messages of 200 bytes each, in turns: those of one device lie apart, as in life. The hub is
 started again, so that nothing is in memory but where they lie (mosquitto is not: it keeps them
 there), then each device takes what is its own, while another client says that it is alive.
-It measures and never judges; docs/benchmarks.md says how to read the result.
+It measures and never judges; docs/benchmarks/growth.md says how to read the result.
 """
 
 from __future__ import annotations

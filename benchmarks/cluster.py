@@ -1,7 +1,7 @@
 """What a cluster costs: a hub that is a node beside one that is alone, and traffic between two.
 
 `python -m benchmarks.cluster` starts a nats-server and hubs on the loopback. Columns are medians of
-`--rounds`, taken in turns. docs/benchmarks.md says more.
+`--rounds`, taken in turns. docs/benchmarks/cluster.md says more.
 """
 
 from __future__ import annotations

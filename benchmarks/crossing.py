@@ -4,7 +4,7 @@
 publisher and a hundred readers (`fanout.c`): MQTT and SMQ, each to each, and to readers behind
 WebSockets. Then 50 pairs of MQTT over TLS, beside mosquitto's TLS (`load.c`, which needs OpenSSL's
 headers for that). Ways and brokers take turns within a round. It measures and never judges;
-docs/benchmarks.md says how to read the result.
+docs/benchmarks/protocols.md says how to read the result.
 """
 
 from __future__ import annotations

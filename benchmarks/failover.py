@@ -4,7 +4,7 @@
 with copies. A server is killed while one hub sends each 2 ms to a client of the other one: the
 longest pause is printed. Then a hub is killed that has a session that lasts and a queue, with a
 message in each that was acknowledged: how long until the other hub has given both to who asks it.
-It measures and never judges; docs/benchmarks.md says how to read the result.
+It measures and never judges; docs/benchmarks/cluster.md says how to read the result.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `python -m benchmarks.instructions` speaks the bytes of each flow to a hub in this process, without
 sockets, and lets valgrind count what the second half of the rounds added. Beside the same run of
 another checkout (`--tree DIR`, or a directory of a compiled one) it says what a change costs.
-docs/benchmarks.md says more.
+docs/benchmarks/instructions.md says more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The tables of docs/benchmarks.md, from the figures that `python -m benchmarks.mqtt` kept.
+"""The tables and the picture of docs/benchmarks.md, from what `python -m benchmarks.mqtt` kept.
 
     python -m benchmarks.report [RESULTS]
 
-writes them between the two marks of the page, so that no number there is typed by hand: one run,
-one date, one state of the code. Called by mqtt.py too, which prints the same. Never measures.
+writes them between the two marks of the page, and every figure between those of
+docs/benchmarks/run.md, so that no number there is typed by hand: one run, one date, one state of
+the code. Called by mqtt.py too, which prints the same. Never measures.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 RESULTS: Final = ROOT / "benchmarks" / "results" / "mqtt.json"
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
+RUN: Final = ROOT / "docs" / "benchmarks" / "run.md"
 BEGIN: Final = "<!-- made by `python -m benchmarks.report`: -->"
 END: Final = "<!-- end of what was made -->"
 PEERS: Final = ("mosquitto", "mosquitto, nodelay")
-AIMED: Final = {"compiled, record none": "aim", "compiled": "disk_aim"}
+MEMORY, DISK = "compiled, record none", "compiled"
+AIMED: Final = {MEMORY: "aim", DISK: "disk_aim"}
+PLAIN: Final = ("plain, record none", "plain")
 UNQUIET: Final = 1.15  # between the fastest and the slowest of the same loop; alone it is 1.03
 
 Said = dict[str, Any]
@@ -29,9 +33,9 @@ Row = dict[str, dict[str, Any]]  # of one way to load: the figures by broker
 
 
 def lines(said: Said) -> Iterator[str]:
-    """The whole text between the marks."""
+    """Every figure: what stands in RUN, and what `make bench` prints."""
     rows = by_name(said)
-    old = {name: row for name, row in rows.items() if not name.endswith(" MQTT 5")}
+    old = versed(rows)
     brokers = list(next(iter(old.values())))
     yield from heading(said)
     yield ""
@@ -40,6 +44,45 @@ def lines(said: Said) -> Iterator[str]:
     yield from rates(old, brokers)
     yield ""
     yield from versions(old, rows)
+
+
+def summary(said: Said) -> Iterator[str]:
+    """What stands in PAGE: the cheaper mosquitto beside the hub, and the aims."""
+    rows = versed(by_name(said))
+    yield from heading(said)
+    yield ""
+    yield from reached(rows)
+    yield ""
+    yield ("| broker CPU, µs a delivery | mosquitto | compiled, in memory | ÷ mosquitto | aim "
+           "| compiled, on disk | ÷ mosquitto | aim "
+           "| plain, in memory, ÷ | plain, on disk, ÷ |")  # fmt: skip
+    yield "|---" * 10 + "|"
+    for name, row in rows.items():
+        cells = [f"{cheaper(row):.2f}"]
+        for broker in AIMED:
+            cells += [f"{median(row, broker):.2f}", bold(row, broker), str(aim(row, broker) or "")]
+        cells += [f"{ratio(row, broker):.2f}" for broker in PLAIN]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def bold(row: Row, broker: str) -> str:
+    """The ratio, bold where it is an aim's and the aim is reached."""
+    said, wanted = f"{ratio(row, broker):.2f}", aim(row, broker)
+    return f"**{said}**" if wanted and ratio(row, broker) <= wanted else said
+
+
+def reached(rows: dict[str, Row]) -> Iterator[str]:
+    """How many aims are, and which are not."""
+    for broker, where in ((MEMORY, "in memory"), (DISK, "with a journal on disk")):
+        aims = {name: row for name, row in rows.items() if aim(row, broker)}
+        missed = [name for name, row in aims.items() if "*" not in bold(row, broker)]
+        said = f"**{len(aims) - len(missed)} of {len(aims)} aims {where} are reached**"
+        yield said + (f"; not: {'; '.join(missed)}." if missed else ".")
+
+
+def versed(rows: dict[str, Row]) -> dict[str, Row]:
+    """Those of MQTT 3.1.1."""
+    return {name: row for name, row in rows.items() if not name.endswith(" MQTT 5")}
 
 
 def by_name(said: Said) -> dict[str, Row]:
@@ -75,13 +118,32 @@ def costs(rows: dict[str, Row], brokers: Sequence[str]) -> Iterator[str]:
 
 
 def cell(row: Row, broker: str) -> str:
-    cost = f"{statistics.median(row[broker]['cost_us']):.2f}"
+    cost = f"{median(row, broker):.2f}"
     if broker in PEERS:
         return cost
-    peer = min(statistics.median(row[one]["cost_us"]) for one in PEERS)
-    ratio = statistics.median(row[broker]["cost_us"]) / peer
-    aim = row[broker]["row"].get(AIMED.get(broker, ""))
-    return f"{cost} | **{ratio:.2f}** ({spread(row, broker)})" + (f" aim {aim}" if aim else "")
+    wanted = aim(row, broker)
+    said = f"{cost} | **{ratio(row, broker):.2f}** ({spread(row, broker)})"
+    return said + (f" aim {wanted}" if wanted else "")
+
+
+def median(row: Row, broker: str) -> float:
+    """µs of CPU a delivery."""
+    return float(statistics.median(row[broker]["cost_us"]))
+
+
+def cheaper(row: Row) -> float:
+    """What the cheaper mosquitto takes."""
+    return min(median(row, one) for one in PEERS)
+
+
+def ratio(row: Row, broker: str) -> float:
+    return median(row, broker) / cheaper(row)
+
+
+def aim(row: Row, broker: str) -> float | None:
+    """The greatest ratio that we want, where there is one."""
+    wanted: float | None = row[broker]["row"].get(AIMED.get(broker, ""))
+    return wanted
 
 
 def spread(row: Row, broker: str) -> str:
@@ -109,8 +171,7 @@ def versions(old: dict[str, Row], rows: dict[str, Row]) -> Iterator[str]:
     for name, row in modern.items():
         shown = []
         for broker in brokers:
-            before = statistics.median(old[name][broker]["cost_us"])
-            after = statistics.median(row[broker]["cost_us"])
+            before, after = median(old[name], broker), median(row, broker)
             shown.append(f"{before:.2f} | {after:.2f} | **{after / before:.2f}**")
         yield f"| {name} | {' | '.join(shown)} |"
 
@@ -122,16 +183,20 @@ def written(said: Said) -> str:
     return f'{head[:-1]}, "rows": [\n{rows}\n]}}\n'
 
 
-def page(text: str, said: Said) -> str:
-    """The page with the tables of these results between its marks."""
+def page(text: str, made: Iterator[str]) -> str:
+    """The page with these lines between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n" + "\n".join(lines(said)) + f"\n{END}{after}"
+    return f"{before}{BEGIN}\n" + "\n".join(made) + f"\n{END}{after}"
 
 
 def main() -> int:
-    results = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    PAGE.write_text(page(PAGE.read_text(), json.loads(results.read_text())))
+    from benchmarks import ratios  # which takes matplotlib, for a second
+
+    said = json.loads((Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).read_text())
+    for path, made in ((PAGE, summary(said)), (RUN, lines(said))):
+        path.write_text(page(path.read_text(), made))
+    ratios.draw(said)
     return 0
 
 

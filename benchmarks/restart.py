@@ -8,7 +8,7 @@ the sessions is told that it is there, and has a retained message. Then somebody
 these, which lie all over the disk, while another client says that it is alive: the last column is
 how long that one waited at most. Beside it stands mosquitto, which was told of the same sessions
 and retained messages and has written them to its file (two minutes more). It measures and never
-judges; docs/benchmarks.md says how to read the result.
+judges; docs/benchmarks/growth.md says how to read the result.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.smq` starts the hub on a free port of the loopback, once without a journal
 and once as it comes, loads it with `fanout.c`, and prints medians. It measures and never
-judges: no test calls it. docs/benchmarks.md says how to read the result.
+judges: no test calls it. docs/benchmarks/protocols.md says how to read the result.
 """
 
 from __future__ import annotations

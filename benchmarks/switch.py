@@ -11,7 +11,7 @@ compiled ones, instead: in each round all of them take their turn, in one order 
 other, and each is compared with the first. `--original PATH` puts a server that runs already before
 them, at its Unix socket (or its port): the original message-switch, or any that speaks the same.
 With its `--statedir` that never syncs, so its peer is the hub with durability "os". It measures and
-never judges; docs/benchmarks.md says how to read the result.
+never judges; docs/benchmarks/protocols.md says how to read the result.
 """
 
 from __future__ import annotations

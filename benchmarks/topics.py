@@ -3,7 +3,7 @@
 `python -m benchmarks.topics` fills a broker in this process, a tenth of the filters with
 wildcards, and publishes to names that match ten of them: as long as nobody subscribes (the route
 is known) and right after somebody has (it is found anew). Each size has a process of its own, for
-its memory. docs/benchmarks.md says how to read the result.
+its memory. docs/benchmarks/growth.md says how to read the result.
 """
 
 from __future__ import annotations

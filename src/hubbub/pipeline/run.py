@@ -49,7 +49,7 @@ from hubbub.spark.start import StartError, died, heap, spent
 __all__ = ["NAMES", "PATIENCE", "SESSION", "Publish", "Report", "Source", "run"]
 
 EVERY: Final = 1.0  # seconds between batches; of few rows see `pipeline.pace`
-ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks.md, "The pipeline"
+ROWS: Final = 500_000  # of the journal in one batch: see docs/benchmarks/spark.md
 HEAP_SHARE: Final = 16  # of it what the rows of a batch carry: Parquet copies a page some six times
 STARTS: Final = 3  # of Spark, of which each may be killed before it runs
 PATIENCE: Final = 15.0  # seconds a batch gets to end before it is cut short
@@ -61,7 +61,7 @@ SESSION: Final = {
     "spark.python.daemon.module": "hubbub.pipeline.daemon",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Its better compiler is for what runs very often, as rows do and plans do not: compiling plans
-    # was two fifths of what small batches cost (docs/benchmarks.md, "The pipeline").
+    # was two fifths of what small batches cost (docs/benchmarks/spark.md).
     JAVA: "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000",
 }
