@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import NamedTuple
 
 import pytest
@@ -135,14 +136,54 @@ def test_what_came_back_is_lent_again_in_order_when_it_is_taken_at_once() -> Non
     assert came == [b"%d" % number for number in range(count)]
 
 
-def test_what_is_said_to_come_back_twice_or_was_not_lent_waits_once() -> None:
+def test_what_is_said_to_be_there_twice_or_was_not_lent_changes_nothing() -> None:
     world, _, outpost, queue, _ = grown(10 * CLUSTER_LENT_MOST)
     member = world.members["b"]
-    first, waits = min(queue.leased), list(queue.waiting)
-    record = frames.Takes(b"q", CLUSTER_LENT, outpost.turn, [first, waits[0], first, 10**9])
-    member.outposts.takes(member.nodes["a"], record)
-    assert list(queue.waiting) == [first, *waits]
-    assert first not in queue.leased and len(queue.leased) == CLUSTER_LENT_MOST - 1
+    first, last, waits = min(queue.leased), max(queue.leased), list(queue.waiting)
+    kept = [one for one in queue.leased if one not in (first, last)]
+    record = frames.Takes(b"q", CLUSTER_LENT, outpost.turn, [*kept, *kept, waits[0], 10**9])
+    for _ in range(2):
+        member.outposts.takes(member.nodes["a"], record)
+        assert list(queue.waiting) == [first, last, *waits]
+    assert sorted(queue.leased) == sorted(kept)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_consumer_has_all_in_order_however_slow_the_line_is(seed: int) -> None:
+    """What was on its way while some went back came before those."""
+    chance = random.Random(seed)
+    world = Keepers(names=("a", "b"))
+    world.meet()
+    here, home = (world.members[name].broker for name in ("a", "b"))
+    home.queues.named("q")
+    world.carry()
+    ann = Window(here, "ann")
+    here.subscribe(ann.wish("$queue/q", 1))
+    world.carry()
+    outpost = world.members["a"].outposts.here["q"]
+    came: list[bytes] = []
+    sent = went_back = 0
+    for _ in range(600):
+        turn = outpost.turn
+        match chance.choices(range(5), (20, 20, 3, 5, 20))[0]:
+            case 0 if len(came) > sent - 300:
+                for _ in range(chance.randint(1, 60)):
+                    home.post(Message("$queue/q", b"%d" % sent, 1))
+                    sent += 1
+            case 1:
+                world.carry(chance.randint(1, 8))
+            case 2:
+                world.clock.seconds += chance.choice((0.001, 2 * CLUSTER_LENT_SECONDS))
+            case 3:
+                world.members["a"].outposts.wake()
+            case _:
+                came += ann.work(outpost)
+        went_back += outpost.turn > turn
+    while len(came) < sent:
+        world.wait(0.25)
+        came += ann.work(outpost)
+    assert came == [b"%d" % number for number in range(sent)]
+    assert went_back, "the line was never slow"
 
 
 def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> None:

@@ -397,14 +397,14 @@ class Remains(Struct, array_like=True, tag=28):
 
 class Takes(Struct, array_like=True, tag=30):
     """So many messages of a queue that is at home at the receiver may be at the sender's consumers
-    at once; with 0 all that are there are lent no more. `turn` is said again with each. `back`: the
-    ids of some that nobody there has, which are lent no more either.
+    at once; with 0 all that are there are lent no more. `turn` is said again with each. `kept`,
+    with another turn: the ids of those that are there still, and all others are lent no more.
     """
 
     queue: bytes
     room: Annotated[int, Meta(ge=0, le=10_000)]
     turn: Number
-    back: Annotated[list[Time], Meta(max_length=10_000)] = []
+    kept: Annotated[list[Time], Meta(max_length=10_000)] = []
 
 
 class Lent(Struct, array_like=True, tag=31):

@@ -57,6 +57,11 @@ class Lodger(Session):
     def ready(self) -> bool:
         return len(self.leases) < self.room and self.there.ready()
 
+    def all_but(self, kept: list[int]) -> list[int]:
+        """What it does not have any more, if it says what it has."""
+        here = set(kept)
+        return [number for _, number in self.leases.values() if number not in here] if kept else []
+
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         number = self.leases[message.seq][1]
         run = self.membership.crossing.read_back(message)
@@ -68,8 +73,8 @@ class Lodger(Session):
 class Outpost(Queue):
     """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
     home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
-    all went back, to know what was lent before. `returns`: the home takes some back. `_sample`: the
-    one that is looked at, and `_since` when.
+    some went back, to know what was lent before. `returns`: the home takes some back. `_sample`:
+    the one that is looked at, and `_since` when.
     """
 
     def __init__(self, membership: Membership, name: str) -> None:
@@ -121,17 +126,20 @@ class Outpost(Queue):
 
     def _send_back(self) -> None:
         """Consumers here are slow now, and who has room at home could have what waits for them: all
-        above CLUSTER_LENT, the newest first. What one of them has stays.
+        above CLUSTER_LENT, the newest first. What one of them has stays. What is on its way here
+        was lent behind those, and goes back with them: it is of the turn before.
         """
-        back: list[int] = []
+        before = len(self.messages)
         while len(self.messages) > CLUSTER_LENT and self.waiting:
             number = self.waiting.pop()
             if number in self.messages:
-                back.append(self.theirs.pop(number))
+                del self.theirs[number]
                 self.remove(number)
-        if back:
+        if len(self.messages) < before:
+            self.turn += 1
             self._sample = NONE  # which may be one of those, and was not taken
-            self._tell(frames.Takes(name_to_wire(self.name), self.told, self.turn, back))
+            kept = list(self.theirs.values())
+            self._tell(frames.Takes(name_to_wire(self.name), self.told, self.turn, kept))
 
     def look(self) -> None:
         """Say how many it takes, where that has changed: none while no consumer is connected."""
@@ -243,7 +251,7 @@ class Outposts:
             queue.consumers.append(lodger.place)
             queue.recall()
         lodger.room, lodger.turn = record.room, record.turn
-        back = [one for one in dict.fromkeys(record.back) if queue.leased.get(one) is lodger]
+        back = lodger.all_but(record.kept)
         if back:
             queue.wait_again(back)
             queue.forget_deliveries(back)
