@@ -3,8 +3,8 @@
 `python -m benchmarks.consumers` (a minute) puts 100,000 messages into one queue, and again into
 1,000 queues in turns, so that those of one queue lie apart. The hub is started again, then MQTT
 clients consume them all while another client says that it is alive. At QoS 0 what was written is
-acknowledged, at QoS 1 each message is. It measures and never judges; docs/benchmarks/growth.md says how to
-read the result.
+acknowledged, at QoS 1 each message is. It measures and never judges; docs/benchmarks/growth.md
+says how to read the result.
 """
 
 from __future__ import annotations

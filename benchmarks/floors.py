@@ -1,10 +1,10 @@
 """What a message costs a program that only passes it on, in C and in Python, beside real brokers.
 
-`python -m benchmarks.floors` (eight minutes) loads mosquitto, nats-server, the compiled hub and
-four floors (`floor.c`, `floor.py`, that compiled by mypyc, and so on uvloop, as the hub is) with
-`load.c`, taking turns, and prints medians of broker CPU. Then the rows whose aims are of a journal
-on disk, beside floors that keep one. It says which part of an aim no program of its language, or on
-its loop, could reach. Never judges.
+`python -m benchmarks.floors` (ten minutes) loads mosquitto, nats-server, the hub and floors
+(`floor.c`; `floor.py` on sockets and, as the hub is, on uvloop, plain and compiled by mypyc) with
+`load.c`, taking turns, and prints medians of broker CPU, in brackets the part of the cheaper
+mosquitto. Then the rows whose aims are of a journal on disk, beside floors that keep one. It says
+which part of an aim no program of its language, or on its loop, could reach. Never judges.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ ON_DISK: Final = (
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats-server"
 HUB: Final = "Hubbub, compiled"
+PLAIN: Final = "Hubbub, plain"
 C: Final = "floor, C"
-PYTHON: Final = "floor, Python"
-MYPYC: Final = "floor, Python, compiled"
+MYPYC: Final = "floor, compiled"
 UVLOOP: Final = "the same on uvloop"
+PYTHON: Final = "floor, plain, on uvloop"
 FLOOR: Final = (sys.executable, "-m", "benchmarks.floor")
 
 
@@ -102,8 +103,13 @@ def shown(found: Found, cells: Iterable[Cell], columns: tuple[str, ...], title: 
         mine = {name: some for (one, name), some in found.items() if one == cell}
         costs = {name: statistics.median(some) for name, some in mine.items()}
         costs[MOSQUITTO] = min(costs[MOSQUITTO], costs["nodelay"])
-        texts = (f"{costs[name]:.2f}" if name in costs else "" for name in columns)
+        texts = (part(costs, name) if name in costs else "" for name in columns)
         print(f"| {cell.name} | {' | '.join(texts)} |", flush=True)
+
+
+def part(costs: dict[str, float], name: str) -> str:
+    said = f"{costs[name]:.2f}"
+    return said if name == MOSQUITTO else f"{said} ({costs[name] / costs[MOSQUITTO]:.2f})"
 
 
 def in_memory(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> None:
@@ -112,12 +118,14 @@ def in_memory(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> N
         brokers = [stack.enter_context(one) for one in (
             mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder), nats(folder),
             hubbub(HUB, folder / "hub", "journal.record=none", package=COMPILED),
-            running(C, c, built("floor"), str(c)), running(PYTHON, python, *FLOOR, str(python)),
+            hubbub(PLAIN, folder / "plain", "journal.record=none"),
+            running(C, c, built("floor"), str(c)),
+            running(PYTHON, python, *FLOOR, "--uvloop", str(python)),
             running(MYPYC, mypyc, *compiled("floor"), str(mypyc)),
             running(UVLOOP, guest, *compiled("floor"), "--uvloop", str(guest)),
         )]  # fmt: skip
         found = measured(brokers, cells, rounds, seconds)
-    columns = (MOSQUITTO, NATS, HUB, C, PYTHON, MYPYC, UVLOOP)
+    columns = (MOSQUITTO, NATS, HUB, C, MYPYC, UVLOOP, PLAIN, PYTHON)
     shown(found, cells, columns, "broker CPU, µs a delivery")
 
 
@@ -127,14 +135,14 @@ def on_disk(cells: list[Cell], rounds: int, seconds: float, folder: Path) -> Non
         brokers = [stack.enter_context(one) for one in (
             mosquitto(MOSQUITTO, False, folder), mosquitto("nodelay", True, folder),
             hubbub(HUB, folder / "kept", package=COMPILED),
-            running(PYTHON, python, *FLOOR, str(python), folder / "plain"),
+            running(PYTHON, python, *FLOOR, "--uvloop", str(python), folder / "plain"),
             running(MYPYC, mypyc, *compiled("floor"), str(mypyc), folder / "mypyc"),
             running(
                 UVLOOP, guest, *compiled("floor"), "--uvloop", str(guest), folder / "uvloop",
             ),
         )]  # fmt: skip
         found = measured(brokers, cells, rounds, seconds)
-    columns = (MOSQUITTO, HUB, PYTHON, MYPYC, UVLOOP)
+    columns = (MOSQUITTO, HUB, MYPYC, UVLOOP, PYTHON)
     shown(found, cells, columns, "with a journal on disk but mosquitto")
 
 

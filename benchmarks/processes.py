@@ -1,7 +1,7 @@
 """What several processes of one hub bring, and cost: one and N, in turns, on the same machine.
 
-`python -m benchmarks.processes` prints the table of docs/benchmarks/cluster.md. The load generator is a
-process of its own and needs a core, too: with two cores its time is what N processes lack.
+`python -m benchmarks.processes` prints the table of docs/benchmarks/cluster.md. The load generator
+is a process of its own and needs a core, too: with two cores its time is what N processes lack.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.retained` retains many messages in each broker, then lets new clients
 subscribe to all of them, one after the other, and prints medians. The subscriber takes bytes and
-looks at none of them but the last: what is measured is the broker. docs/benchmarks/growth.md says how to
-read the result.
+looks at none of them but the last: what is measured is the broker. docs/benchmarks/growth.md says
+how to read the result.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ socket keeps Nagle's algorithm, talk to one after the other, round after round. 
 back its second small packet until the kernel at the broker acknowledges the first, and a kernel
 that has nothing to say takes 40 ms for that: the rows here are those in which it happens.
 
-It measures and never judges: no test calls it. docs/benchmarks/protocols.md says how to read the result.
+It measures and never judges: no test calls it. docs/benchmarks/protocols.md says how to read the
+result.
 """
 
 from __future__ import annotations
