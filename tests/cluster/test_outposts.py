@@ -141,7 +141,8 @@ def test_what_is_said_to_be_there_twice_or_was_not_lent_changes_nothing() -> Non
     member = world.members["b"]
     first, last, waits = min(queue.leased), max(queue.leased), list(queue.waiting)
     kept = [one for one in queue.leased if one not in (first, last)]
-    record = frames.Takes(b"q", CLUSTER_LENT, outpost.turn, [*kept, *kept, waits[0], 10**9])
+    turn = outpost.turn + 1
+    record = frames.Takes(b"q", CLUSTER_LENT, turn, [*kept, *kept, waits[0], 10**9])
     for _ in range(2):
         member.outposts.takes(member.nodes["a"], record)
         assert list(queue.waiting) == [first, last, *waits]
@@ -184,6 +185,59 @@ def test_one_consumer_has_all_in_order_however_slow_the_line_is(seed: int) -> No
         came += ann.work(outpost)
     assert came == [b"%d" % number for number in range(sent)]
     assert went_back, "the line was never slow"
+
+
+def test_what_a_home_lent_between_a_loss_and_the_news_of_it_is_not_forgotten() -> None:
+    """The home knew first and lent again; the other node then took that for what was lost."""
+    world, ann, outpost, queue, came = grown(10 * CLUSTER_LENT_MOST)
+    here, home = world.members["a"], world.members["b"]
+    home.outposts.torn(home.nodes["a"])
+    home.outposts.takes(home.nodes["a"], frames.Takes(b"q", CLUSTER_LENT, outpost.turn))
+    here.outposts.torn(here.nodes["b"])
+    for _ in range(100):
+        world.wait(0.25)
+        came += ann.work(outpost)
+    assert not queue.messages
+    assert set(came) == {b"%d" % number for number in range(10 * CLUSTER_LENT_MOST)}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_stays_with_nobody_where_frames_are_lost(seed: int) -> None:
+    chance = random.Random(seed)
+    world = Keepers(seed, names=("a", "b", "c"))
+    world.meet()
+    home = world.members["b"].broker
+    queue = home.queues.named("q")
+    world.carry()
+    crew = [(name, Window(world.members[name].broker, name * 2)) for name in ("a", "c")]
+    for name, consumer in crew:
+        world.members[name].broker.subscribe(consumer.wish("$queue/q", 1))
+    world.carry()
+
+    def work() -> None:
+        name, consumer = chance.choice(crew)
+        came.update(consumer.work(world.members[name].outposts.here["q"]))
+
+    came: set[bytes] = set()
+    sent = 0
+    world.lossy = 0.05
+    for _ in range(400):
+        match chance.choices(range(4), (20, 20, 4, 20))[0]:
+            case 0 if len(came) > sent - 300:
+                for _ in range(chance.randint(1, 60)):
+                    home.post(Message("$queue/q", b"%d" % sent, 1))
+                    sent += 1
+            case 1:
+                world.carry(chance.randint(1, 12))
+            case 2:
+                world.wait(0.25)
+            case _:
+                work()
+    world.lossy = 0.0
+    for _ in range(200):
+        world.wait(0.25)
+        work()
+    assert not queue.messages and came == {b"%d" % number for number in range(sent)}
 
 
 def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> None:

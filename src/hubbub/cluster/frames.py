@@ -397,8 +397,8 @@ class Remains(Struct, array_like=True, tag=28):
 
 class Takes(Struct, array_like=True, tag=30):
     """So many messages of a queue that is at home at the receiver may be at the sender's consumers
-    at once; with 0 all that are there are lent no more. `turn` is said again with each. `kept`,
-    with another turn: the ids of those that are there still, and all others are lent no more.
+    at once; with 0 all that are there are lent no more. `turn` is said again with each. In another
+    turn what was lent before is so no more, but for `kept`: the ids of those that are there still.
     """
 
     queue: bytes

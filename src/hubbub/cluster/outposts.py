@@ -58,9 +58,9 @@ class Lodger(Session):
         return len(self.leases) < self.room and self.there.ready()
 
     def all_but(self, kept: list[int]) -> list[int]:
-        """What it does not have any more, if it says what it has."""
+        """What it does not have any more, if it has those."""
         here = set(kept)
-        return [number for _, number in self.leases.values() if number not in here] if kept else []
+        return [number for _, number in self.leases.values() if number not in here]
 
     def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
         number = self.leases[message.seq][1]
@@ -250,11 +250,12 @@ class Outposts:
             lodger = self.lodgers[key] = Lodger(self.membership, node, queue)
             queue.consumers.append(lodger.place)
             queue.recall()
+        back = lodger.all_but(record.kept) if lodger.turn != record.turn else []
         lodger.room, lodger.turn = record.room, record.turn
-        back = lodger.all_but(record.kept)
         if back:
             queue.wait_again(back)
-            queue.forget_deliveries(back)
+            if record.kept:  # else it lost what it had, of which consumers may have had some
+                queue.forget_deliveries(back)
             self.broker.queues.offer(queue)
         else:
             self.broker.queues.dispatch(queue)
