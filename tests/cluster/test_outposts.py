@@ -240,6 +240,48 @@ def test_nothing_stays_with_nobody_where_frames_are_lost(seed: int) -> None:
     assert not queue.messages and came == {b"%d" % number for number in range(sent)}
 
 
+@pytest.mark.parametrize("anew", ["b", "c"])
+def test_a_queue_that_ends_and_begins_anew_lends_to_who_asks_for_it_then(anew: str) -> None:
+    """Its consumers wait for one that begins anew, and so did the places of other nodes: what those
+    got was with nobody.
+    """
+    world = Keepers(names=("a", "b", "c"))
+    world.meet()
+    brokers = {name: member.broker for name, member in world.members.items()}
+    crew = [(name, Window(brokers[name], name * 2)) for name in ("a", "b", "c")]
+    brokers["b"].queues.named("q")
+    world.carry()
+    for name, consumer in crew:
+        brokers[name].subscribe(consumer.wish("$queue/q", 1))
+    world.carry()
+    came: dict[str, set[bytes]] = {name: set() for name in brokers}
+
+    def work() -> None:
+        for name, consumer in crew:
+            queue = brokers[name].state.queues.get("q")
+            queue = queue or world.members[name].outposts.here.get("q")
+            if queue is not None:
+                came[name].update(consumer.work(queue))
+        world.wait(0.25)
+
+    for number in range(100):
+        brokers["b"].post(Message("$queue/q", b"before %d" % number, 1))
+    work()
+    brokers["b"].queues.destroy("q")
+    assert not world.members["b"].outposts.lodgers
+    if anew == "c":
+        world.carry()
+    brokers[anew].queues.named("q")
+    for number in range(300):
+        brokers[anew].post(Message("$queue/q", b"%d" % number, 1))
+    for _ in range(50):
+        work()
+    assert not brokers[anew].state.queues["q"].messages
+    sent = {b"%d" % number for number in range(300)}
+    assert set.union(*came.values()) >= sent
+    assert all(some & sent for some in came.values()), "each has some of it"
+
+
 def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> None:
     world, _, outpost, queue, _ = grown(10 * CLUSTER_LENT_MOST, returns=False)
     world.wait(1)

@@ -129,6 +129,10 @@ class Directory:
         home = min(found)[1] if found else ""
         return home if home not in self.membership.holdings.held else ""
 
+    def began_there(self, estate: str, protocol: str, client: str) -> int:
+        """When the one that lasts there began, 0 if none is known."""
+        return self.there.get(estate, {}).get((protocol, client), 0)
+
     def away_since(self, estate: str) -> int:
         """Since when nobody is known who holds it (microseconds since 1970), 0 if somebody is."""
         until = self.until.get(estate, 0)

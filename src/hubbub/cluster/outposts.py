@@ -33,6 +33,7 @@ from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription
+from hubbub.core.topics import QUEUE
 from hubbub.schema import name_from_wire, name_to_wire
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ class Lodger(Session):
 
 
 class Outpost(Queue):
-    """At the node of the consumers. `theirs`: the ids at home of what it has; `told`: how many the
-    home was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
+    """At the node of the consumers. `home`: of which node its queue is, `since` when: one that
+    begins anew is another one. `theirs`: the ids at home of what it has; `told`: how many the home
+    was told may be here, `wanted`: how many may, while somebody takes them; `turn`: how often
     some went back, to know what was lent before. `returns`: the home takes some back. `_sample`:
     the one that is looked at, and `_since` when.
     """
@@ -81,6 +83,7 @@ class Outpost(Queue):
         super().__init__(name, 0, "")
         self.membership = membership
         self.home = ""
+        self.since = 0
         self.theirs: dict[int, int] = {}
         self.told = self.turn = 0
         self.wanted = CLUSTER_LENT
@@ -145,10 +148,13 @@ class Outpost(Queue):
         """Say how many it takes, where that has changed: none while no consumer is connected."""
         broker = self.membership.broker
         home = broker.queues.home_of(self.name)
-        node = home.node if home is not None and not home.lacks else ""
-        if node != self.home:
+        node, since = "", 0
+        if home is not None and not home.lacks:
+            node = home.node
+            since = self.membership.directory.began_there(home.estate, PROTOCOL, QUEUE + self.name)
+        if (node, since) != (self.home, self.since):
             self.lose()
-            self.home = node
+            self.home, self.since = node, since
         if self._stays():
             self.wanted = CLUSTER_LENT
         wanted = self.wanted if any(one.session.number for one in self.consumers) else 0
@@ -276,6 +282,21 @@ class Outposts:
         queue.give_back(lodger)
         if self.broker.state.queues.get(queue.name) is queue:
             self.broker.queues.offer(queue)
+
+    def ended(self, client: str) -> None:
+        """That queue is no more, and its lodgers neither. Other nodes ask for one that begins anew:
+        the old places would be in it otherwise, and what they get of it with nobody.
+        """
+        name = client.removeprefix(QUEUE)
+        expected = self.broker.queues.expecting.get(name)
+        for node in self.membership.nodes:
+            lodger = self.lodgers.pop((node, name), None)
+            if lodger is not None:
+                lodger.room = 0
+                if expected and lodger.place in expected:
+                    expected.remove(lodger.place)
+        if expected is not None and not expected:
+            del self.broker.queues.expecting[name]
 
     # Both
 

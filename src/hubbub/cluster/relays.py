@@ -595,6 +595,8 @@ class Relays(Homes):
 
     def ended(self, session: Session) -> None:
         self.directory.ended(session)
+        if session.protocol == QUEUE:
+            self.membership.outposts.ended(session.client)
 
     # Said by nodes
 

@@ -115,7 +115,7 @@ class Backpressure:
             log.warning("publishers wait until there is room on the disk: %s", journal.shortage)
         elif self._disk_is_behind(journal):
             log.warning(
-                "publishers wait for the disk: %d MB are to be written, a sync takes %.0f ms",
+                "publishers wait for the disk: %d MB are to be written, a sync takes %.1f ms",
                 journal.pending_bytes >> 20, journal.pulse.sync_ms(0.5),
             )  # fmt: skip
         else:
