@@ -6,14 +6,15 @@ from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytest import LogCaptureFixture
 
 from hubbub.core.broker import Broker
-from hubbub.core.client import take_more
+from hubbub.core.client import acknowledge, take_more
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.overdue import GIVEN_BACK
 from hubbub.core.queue import Queue, QueueSettings, Reader
-from hubbub.core.session import Silent
+from hubbub.core.session import Silent, Subscription
 from hubbub.core.state import State
 from tests.core.recording import (
     Ear,
@@ -574,3 +575,69 @@ def test_who_leaves_a_queue_has_room_for_what_waits_elsewhere() -> None:
     broker.unsubscribe(ann, "$queue/q")
     assert [payload for _, payload, _ in bob.hear()] == [b"1"]
     assert [payload for _, payload, _ in ann.hear()] == [b"2"]
+
+
+class Broken(Ear):
+    """Taking anything of a queue breaks the hub's own code."""
+
+    def offer(self, message: Message, subscription: Subscription, retained: bool) -> None:
+        raise RuntimeError("broken")
+
+
+def two_queues_of_a_broken_one(broker: Broker) -> tuple[Ear, Ear]:
+    """ann has one of q, then of r; the consumers in line there are one that breaks, and bob."""
+    ann, bob = Ear(broker, "ann"), Ear(broker, "bob")
+    for name, other in (("q", Broken(broker, "broken")), ("r", bob)):
+        queue = broker.queues.named(name)
+        broker.queues.configure(queue, QueueSettings(lease=30.0))
+        broker.subscribe(ann.wish(f"$queue/{name}", 1))
+        send(broker, b"1", name=name)
+        broker.subscribe(other.wish(f"$queue/{name}", 1))
+        if queue.consumers[-1].session is not ann:
+            queue.consumers.rotate()
+    return ann, bob
+
+
+def test_a_queue_at_which_the_code_breaks_keeps_none_behind_it_waiting(
+    caplog: LogCaptureFixture,
+) -> None:
+    """No lease of those behind it ever ended."""
+    broker, _ = recording()
+    _, bob = two_queues_of_a_broken_one(broker)
+    later(broker, 31)
+    assert [payload for _, payload, _ in bob.hear()] == [b"1"]
+    said = [one.getMessage() for one in caplog.records if one.exc_info]
+    assert said == ["$queue/q: what ends by itself there broke the hub's own code"]
+    later(broker, 31)
+    assert len([one for one in caplog.records if one.exc_info]) == 1, "it is said once"
+
+
+def test_who_leaves_gives_back_behind_a_queue_at_which_the_code_breaks() -> None:
+    broker, _ = recording()
+    ann, bob = two_queues_of_a_broken_one(broker)
+    broker.disconnect(ann, "")
+    assert [payload for _, payload, _ in bob.hear()] == [b"1"]
+
+
+def test_nothing_of_a_queue_that_ended_is_given_to_its_consumers() -> None:
+    """Who was done with one of it while it was emptied, in turns, got the next one: with a lease
+    that never ended.
+    """
+    clock = Hasty()
+    broker = Broker(clock, Log(clock), "none")
+    queue, ann, bob = broker.queues.named("q"), reader(broker), Single(broker, "bob")
+    broker.subscribe(bob.wish("$queue/q", 1))
+    bob.room = False
+    count = 3 * GIVEN_BACK
+    send(broker, *[b"%d" % number for number in range(count + 5)])
+    while took(broker, queue, ann) < count - 1:
+        pass
+    broker.clock.turned = clock.seconds - 10
+    broker.queues.destroy("q")
+    bob.room = True
+    seq, (of, number) = next(iter(ann.leases.items()))
+    assert of is queue and number in queue.leased and queue.waiting
+    acknowledge(broker, ann, seq)
+    broker.queues.offer(queue)
+    settle(broker)
+    assert not (bob.heard or bob.leases or ann.leases or queue.leased or queue.messages)

@@ -13,6 +13,7 @@ hands a message out; `wake` runs about once a second, so both are noticed with n
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -27,6 +28,8 @@ from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
 from hubbub.schema import Row, column_of
 
+log = logging.getLogger("hubbub.queues")
+
 EXPIRED: Final = "expired"
 GIVEN_UP: Final = "given up"
 GIVEN_BACK: Final = 1_000  # leases of one who is gone, at once: half a millisecond
@@ -36,7 +39,8 @@ AT_ONCE: Final = 5_000  # leases of a queue that end at a look: 3 ms
 
 class Overdue:
     """`queues`: those in which something may end by itself; `_clearing`: those in which that is
-    done now, and whether it takes more than the turn in which it began.
+    done now, and whether it takes more than the turn in which it began; `_broken`: the names of
+    those at which the hub's own code broke when it looked at them last.
     """
 
     def __init__(self, broker: Context, offer: Callable[[Queue], None]) -> None:
@@ -44,6 +48,7 @@ class Overdue:
         self._offer = offer
         self.queues: dict[Queue, None] = {}
         self._clearing: dict[Queue, bool] = {}
+        self._broken: set[str] = set()
 
     def watch(self, queue: Queue) -> None:
         if self._may_end(queue):
@@ -94,7 +99,7 @@ class Overdue:
     def _cleared(self, queue: Queue) -> Iterator[None]:
         try:
             yield from self._expired(queue)
-            while self._is_hopeless(queue, number := queue.next_waiting()) and self._lives(queue):
+            while self._is_hopeless(queue, number := queue.next_waiting()) and self.lives(queue):
                 self.dead_letter(queue, number, GIVEN_UP)
                 yield
         except UnreadableError:
@@ -102,12 +107,15 @@ class Overdue:
             return
         finally:
             late = self._clearing.pop(queue)
-        if late and self._lives(queue):
+        if late and self.lives(queue):
             self._offer(queue)
             queue.tell()
 
-    def _lives(self, queue: Queue) -> bool:
-        return self.broker.state.queues.get(queue.name) is queue
+    def lives(self, queue: Queue) -> bool:
+        """Not one destroyed meanwhile, whose consumers may have their places in a new one of its
+        name. What another node lent is in one that has no name here.
+        """
+        return queue.enter is None or self.broker.state.queues.get(queue.name) is queue
 
     def leased(self, queue: Queue, number: int, session: Session) -> None:
         """The session gets a message, for as long as the queue says."""
@@ -138,16 +146,29 @@ class Overdue:
     def _looked(self) -> Iterator[None]:
         now, count = self.broker.clock.now(), 0
         for queue in list(self.queues):
-            if not self._lives(queue):
+            if not self.lives(queue):
                 self.queues.pop(queue, None)
+                self._broken.discard(queue.name)
                 continue
-            count += LOOKED if self._end_leases(queue, now) else 1
-            self.first_waiting(queue)
+            try:
+                count += LOOKED if self._end_leases(queue, now) else 1
+                self.first_waiting(queue)
+                self._broken.discard(queue.name)
+            except Exception:
+                count += LOOKED
+                self._broke(queue)
+                continue  # it is looked at again in a second
             if not (queue.held or self._may_end(queue)):
                 self.queues.pop(queue, None)
             if count >= LOOKED:
                 count = 0
                 yield
+
+    def _broke(self, queue: Queue) -> None:
+        """Those behind it have their turn all the same. It is said once, not each second."""
+        if queue.name not in self._broken:
+            self._broken.add(queue.name)
+            log.exception("%s: what ends by itself there broke the hub's own code", queue.client)
 
     def _end_leases(self, queue: Queue, now: float) -> bool:
         """Whether some were over."""
@@ -159,8 +180,10 @@ class Overdue:
         if over:
             holders = [queue.leased[number] for number in over if number in queue.leased]
             queue.wait_again(over)
-            self._offer(queue)
-            self.relieve(holders)
+            try:
+                self._offer(queue)
+            finally:
+                self.relieve(holders)
         return len(over) > 0
 
     def relieve(self, holders: Iterable[Session]) -> None:
@@ -208,14 +231,17 @@ class Overdue:
                 if count < len(leases):
                     yield
         for queue in given:
-            self._offer(queue)
+            try:
+                self._offer(queue)
+            except Exception:
+                self._broke(queue)
             yield
 
     def _expired(self, queue: Queue) -> Iterator[None]:
         """A message that somebody has is not taken away. UnreadableError: some stay for now."""
         unread = []
         try:
-            while self._expires(queue) and self._lives(queue):
+            while self._expires(queue) and self.lives(queue):
                 expires, number = heapq.heappop(queue.expiring)
                 if number in queue.leased:
                     queue.held[number] = expires

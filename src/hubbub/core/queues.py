@@ -513,14 +513,13 @@ class Queues:
 
     def offer(self, queue: Queue, most: int = 0) -> None:
         """Messages wait again: hand them out, or tell those who come for them."""
-        self.dispatch(queue, most)
-        if queue.settings.lease:
-            queue.tell()
+        if self.overdue.lives(queue):
+            self.dispatch(queue, most)
+            if queue.settings.lease:
+                queue.tell()
 
     def _offer_again(self, queue: Queue) -> None:
-        # Not one destroyed meanwhile. What another node lent is in one that has no name here.
-        if queue.enter is None or self.broker.state.queues.get(queue.name) is queue:
-            self.offer(queue, 0 if self.broker.lags() else PREFETCH)  # whatever others had
+        self.offer(queue, 0 if self.broker.lags() else PREFETCH)  # whatever others had
 
     def _look_on(self, queue: Queue) -> None:
         """Offer in another turn what waits there, behind the others of which that is so."""
@@ -677,7 +676,8 @@ class Queues:
         """A message is done with: who had it may have the next one, of this queue or of another."""
         holder = queue.leased.get(number, session)
         self.acknowledge(queue, number, session)
-        self.dispatch(queue)
+        if self.overdue.lives(queue):
+            self.dispatch(queue)
         holder.relieved()
 
     def acknowledge(self, queue: Queue, number: int, session: Session) -> bool:
