@@ -93,6 +93,27 @@ async def test_a_certificate_is_the_user(gates: Gates, users: str) -> None:
     assert await asked(guard) == (None, NO_CREDENTIALS)
 
 
+async def test_who_is_disabled_does_not_come_in_by_certificate_either(tmp_path: Path) -> None:
+    """Nor stays: what is asked of a client without a password was nothing of the file."""
+    file = tmp_path / "dynamic-security.json"
+    file.write_text('{"clients": [{"username": "ann"}, {"username": "bob"}]}')
+    gates = Gates(EVERYTHING, str(file))
+    tls = Tls(certificate="x", client_ca="y", identity="common_name")
+    guard = gates.gate(listener(tls=tls))
+    shown = {name: Credentials("c", "", b"", "", certificate=name) for name in ("ann", "bob")}
+    for one in shown.values():
+        guard.authenticate(one, lambda rights, reason: None)
+        assert guard.still_in(one) and guard.rights_of(one.user, "c") is not None
+    assert gates.dynamic is not None
+    gates.dynamic.book.clients["ann"].disabled = True
+    gates.dynamic.hold()
+    assert [guard.still_in(one) for one in shown.values()] == [False, True]
+    assert guard.rights_of("ann", "c") is None and guard.vouched(shown["ann"], None) is None
+    assert await asked(guard, certificate="ann") == (None, BAD_CREDENTIALS)
+    assert (await asked(guard, certificate="bob"))[1] == ""
+    gates.close()
+
+
 async def test_a_certificate_that_is_required(gates: Gates, users: str) -> None:
     tls = Tls(certificate="x", client_ca="y", require_certificate=True)
     guard = gates.gate(listener("0.0.0.0:1", tls=tls))

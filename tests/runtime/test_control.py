@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hubbub import Hub
 from hubbub.auth import dynamic_commands
 from hubbub.auth.dynamic import Book, Dynamic, read_book, said
+from hubbub.auth.gate import DISABLED
 from hubbub.config.settings import Journal, Settings
 from hubbub.config.sources import load
 from hubbub.core.gate import Credentials
@@ -148,6 +149,37 @@ async def test_who_may_not_stay_goes_at_once(tmp_path: Path, command: dict[str, 
         again.paho.loop_stop()
         assert await cid.publish("x", b"") == 0x87, "it is still here, and may nothing"
         cid.paho.loop_stop()
+
+
+async def answered(hub: Hub, user: bytes) -> bytes:
+    """All that MQTT 5 says to who logs in with a wrong password."""
+    host, _, port = hub.addresses[0].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    said = b"\0\4MQTT\5\xc2\0\0\0\0\1c\0%c%b\0\2pw" % (len(user), user)
+    writer.write(b"\x10%c%b" % (len(said), said))
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_the_log_says_that_a_user_is_disabled_and_its_client_does_not_hear_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hubbub")
+    async with hub(tmp_path) as made:
+        admin = await Admin.log_in(made)
+        await admin.do(create("bob"), {"command": "disableClient", "username": "bob"})
+        why = [await answered(made, user) for user in (b"bob", b"eve")]
+        assert why[0] == why[1] and why[0], "a stranger does not learn who is disabled"
+        told = [one.getMessage() for one in caplog.records if one.name == "hubbub.audit"]
+        why_not = [text.partition("not let in: ")[2].partition(" [")[0] for text in told[-2:]]
+        assert why_not == [f"{BAD_CREDENTIALS} ({DISABLED})", BAD_CREDENTIALS]
+        await admin.do({"command": "enableClient", "username": "bob"})
+        again = Mqtt(made, "b", "bob", "pw")
+        assert await again.open() == 0
+        again.paho.loop_stop()
+        admin.close()
         admin.close()
 
 

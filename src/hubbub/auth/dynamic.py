@@ -368,6 +368,10 @@ class _Accounts(Passwords):
             if not client.disabled
         })  # fmt: skip
 
+    def is_disabled(self, user: str) -> bool:
+        client = self._owner.book.clients.get(user)
+        return client is not None and client.disabled
+
 
 def _hash(client: Client) -> str:
     """In the form of mosquitto's password files; without a password nothing fits."""

@@ -46,6 +46,7 @@ from hubbub.wire.source import source_of
 if TYPE_CHECKING:
     from hubbub.auth.tokens import Token, Tokens
 
+DISABLED: Final = "that user is disabled in dynamic security"
 _BELIEVED: Final = "a user name is what a client says it is"
 
 log = logging.getLogger("hubbub.auth")
@@ -159,6 +160,8 @@ class Guard(Gate):
             reason = reason or self._wrong_client(credentials)
             if not reason and not self.still_in(credentials):  # the files changed meanwhile
                 reason = BAD_CREDENTIALS
+            if reason and self._is_disabled(credentials.user):
+                credentials.aside = DISABLED
             done(None if reason else self._rights(credentials), reason)
 
         user, secret, passwords = credentials.user, credentials.secret, self._passwords
@@ -232,6 +235,9 @@ class Guard(Gate):
         wrong = account is not None and account.client not in ("", credentials.client)
         return BAD_CLIENT if wrong else ""
 
+    def _is_disabled(self, user: str) -> bool:
+        return self._passwords is not None and self._passwords.is_disabled(user)
+
     def _by_certificate(self, credentials: Credentials) -> bool:
         named = credentials.certificate or _shared(credentials)
         return self._listener.tls.identity != "none" and bool(named)
@@ -252,6 +258,8 @@ class Guard(Gate):
         by_token = self._tokens is not None and not self._listener.jwt.acl_claim
         if not (known or unchecked or ((by_certificate or by_token) and user)):
             return None
+        if self._is_disabled(user):
+            return None
         return self.permissions(user, client)
 
     def permissions(self, user: str, client: str) -> Rights:
@@ -262,7 +270,7 @@ class Guard(Gate):
         return _lines(basis.token) if isinstance(basis, Basis) else None
 
     def rights_by(self, user: str, client: str, lines: tuple[str, ...]) -> Rights | None:
-        if self._tokens is None or self._acl is None:
+        if self._tokens is None or self._acl is None or self._is_disabled(user):
             return None
         return self._acl.rights(user, client, lines)
 
@@ -283,6 +291,7 @@ class Guard(Gate):
 
         def claimed(user: str) -> None:
             credentials.user = user
+            credentials.aside = DISABLED if self._is_disabled(user) else ""
 
         def admit(user: str) -> tuple[Rights | None, str]:
             complaint = self._complaint(credentials)
@@ -312,12 +321,14 @@ class Guard(Gate):
     def still_in(self, credentials: Credentials) -> bool:
         """False if its password was changed or taken away, or it is to have other rights.
 
-        Or its token's time is over, or the key that signed it was taken away.
+        Or its token's time is over, the key that signed it was taken away, or it is disabled.
         """
         before = credentials.basis
         assert isinstance(before, Basis)
         token, tokens = before.token, self._tokens
         if token is not None and (tokens is None or not tokens.still(token)):
+            return False
+        if self._is_disabled(credentials.user):
             return False
         return self._basis(credentials, before.by_password, token) == before
 

@@ -98,6 +98,10 @@ class Passwords(Accounts):
         if not self.users:  # a secret nobody knows, for users that do not exist
             self._nobody = _HASHER.hash(os.urandom(32))
 
+    def is_disabled(self, user: str) -> bool:
+        """Whether it is a user who is kept out, however it shows who it is."""
+        return False
+
     def known(self, user: str, secret: bytes) -> bool:
         """Whether this secret was found right before; quick, so it needs no thread."""
         right = self._right.get(user)

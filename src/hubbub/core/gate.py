@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
-from hubbub.core.rights import Rights
+from hubbub.core.rights import Rights, words_of
 from hubbub.wire.http import Request
 from hubbub.wire.site import Site
 from hubbub.wire.source import source_of
@@ -28,11 +28,12 @@ class Credentials:
     connection began, if it has one; `basis` what the gate's decision rests on, for the gate alone.
     `proved`: the gate saw that the user is who it says.
     `expires`: when they are over, in seconds since 1970, 0.0 = never; the gate sets it.
+    `aside`: what the log says beside the reason of a refusal, and the client does not hear.
     """
 
     __slots__ = (
         "client", "user", "secret", "address", "certificate", "opening", "basis", "expires",
-        "proved",
+        "proved", "aside",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class Credentials:
         self.basis: object = None
         self.expires = 0.0
         self.proved = False
+        self.aside = ""
 
     @property
     def owner(self) -> str:
@@ -343,7 +345,9 @@ class Opening:
         if rights is not None:
             reason = self.carrier.lacks(credentials)
         if rights is None or reason:
-            self.turn_away(credentials.user, credentials.client, reason)
+            aside = credentials.aside
+            told = f"{words_of(reason)} ({aside})" if aside else reason
+            self.turn_away(credentials.user, credentials.client, told)
             return None, reason
         whose = credentials.owner
         self.carrier.let_in(whose, credentials.client)
