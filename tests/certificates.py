@@ -24,15 +24,16 @@ class Authority:
     """Signs certificates into a folder. `file` is its own; each other has its key inside."""
 
     def __init__(
-        self, folder: Path, name: str = "Test authority", above: Authority | None = None
-    ) -> None:
+        self, folder: Path, name: str = "Test authority", above: Authority | None = None,
+        hours: int = 24,
+    ) -> None:  # fmt: skip
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.key = ec.generate_private_key(ec.SECP256R1())
         above = above or self
         certificate = (
-            above._begin(self.name, self.key)
+            above._begin(self.name, self.key, hours)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_CA_USAGE, critical=True)
             .sign(above.key, hashes.SHA256())

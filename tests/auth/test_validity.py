@@ -13,7 +13,7 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub.auth.validity import Validity, validity
+from hubbub.auth.validity import LISTS, Validity, authorities, validity
 from tests.certificates import Authority
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_a_list_of_revoked_ones_is_good_until_the_next_one(tmp_path: Path, hours
     file = authority.revoke(authority.sign("bob"), hours=hours)
     known = x509.load_pem_x509_crl(file.read_bytes())
     found = validity(str(file))
-    assert found is not None and found.lists
+    assert found is not None and found.means is LISTS
     assert (found.begins, found.ends) == (known.last_update_utc, known.next_update_utc)
     said = found.complaint(datetime.now(UTC))
     assert ("fetch the new list" in said) == (hours < 0)
@@ -90,3 +90,24 @@ def test_a_file_of_beginnings_costs_no_more_than_its_length(tmp_path: Path) -> N
     began = time.process_time()
     assert validity(str(file)) is not None
     assert time.process_time() - began < 1
+
+
+def test_authorities_are_looked_at_one_by_one(tmp_path: Path) -> None:
+    """In a directory those that OpenSSL finds there; what is no certificate is none of them."""
+    first, second = Authority(tmp_path / "a"), Authority(tmp_path / "b", hours=-2)
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_bytes(first.file.read_bytes() + second.revoke().read_bytes()
+                       + second.file.read_bytes())  # fmt: skip
+    found = authorities(str(bundle))
+    places = [f"'{bundle}' ({number} of 3 in it)" for number in (1, 3)]
+    assert [place for place, _ in found] == places
+    assert [bool(one.complaint(datetime.now(UTC))) for _, one in found] == [False, True]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("0a1b2c3d.0", "0a1b2c3d.1", "0a1b2c3d.r0", "copy.pem"):
+        (folder / name).write_bytes(second.file.read_bytes())
+    (folder / "ffffffff.0").write_text("nothing")
+    (folder / "eeeeeeee.0").symlink_to("gone")
+    named = [f"'{folder}/0a1b2c3d.{number}'" for number in (0, 1)]
+    assert [place for place, _ in authorities(str(folder))] == named
+    assert authorities(str(tmp_path / "none")) == []

@@ -176,6 +176,26 @@ def test_how_long_a_certificate_is_good(tmp_path: Path) -> None:
     assert "is over since 20" in found[3].found and "renew it" in found[3].advice
 
 
+def test_authorities_of_clients_that_are_over(tmp_path: Path) -> None:
+    """One lies beside its successor for long; without any that is good nobody comes in."""
+    good, over = Authority(tmp_path / "a"), Authority(tmp_path / "b", hours=-2)
+    both = tmp_path / "both.pem"
+    both.write_bytes(good.file.read_bytes() + over.file.read_bytes())
+    hub = str(good.sign("hub", server=True))
+
+    def asked(file: Path) -> list[doctor.Finding]:
+        tls = Tls(certificate=hub, client_ca=str(file))
+        listener = Listener(address="127.0.0.1:0", tls=tls)
+        found = doctor.secrets(at(tmp_path, listen=(), listener=(listener,)))
+        return [one for one in found if one.found.startswith("tls.client_ca")]
+
+    (well,), (note,), (bad,) = map(asked, (good.file, both, over.file))
+    assert [one.level for one in (well, note, bad)] == ["well", "note", "bad"]
+    assert f"{good.file} is good until 20" in well.found
+    assert f"'{both}' (2 of 2 in it) is over since 20" in note.found
+    assert "take it out" in note.advice
+
+
 def test_users_and_permissions_are_read_as_a_start_does(tmp_path: Path) -> None:
     """Who asks before a reload or a restart hears what it would say."""
     users, acl, tokens = tmp_path / "users", tmp_path / "acl", tmp_path / "jwks"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from hubbub.auth.validity import authorities, validity
 from hubbub.config.settings import Journal, Listener, Settings, Tls
 from hubbub.errors import SettingError
-from hubbub.runtime.listener import DAY
+from hubbub.runtime.listener import AUTHORITIES_SAID, DAY
 from hubbub.runtime.node import Node
 from hubbub.web import prometheus
 from tests.certificates import Authority
@@ -107,3 +110,54 @@ async def test_a_renewal_of_which_half_is_there(authority: Authority, tmp_path: 
     said = str(error.value)
     assert f"the key in '{key}' is not that of this certificate" in said
     assert said.count("is not that of this certificate") == 1
+
+
+async def test_authorities_of_clients_that_end_are_said_and_are_a_metric(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one that is over nobody whose certificate is of it came in, and nothing said so."""
+    old = Authority(tmp_path / "old", "Old authority", hours=-2)
+    both, crl = tmp_path / "both.pem", authority.revoke()
+    both.write_bytes(old.file.read_bytes() + authority.file.read_bytes())
+    tls = Tls(
+        certificate=str(authority.sign("hub", server=True)), client_ca=str(both), crl=str(crl),
+        require_certificate=True,
+    )  # fmt: skip
+    listener = Listener(address="127.0.0.1:0", tls=tls)
+    settings = Settings(listen=(), listener=(listener,), journal=Journal(record="none"))
+    async with Node(settings) as hub:
+        said = [one.getMessage() for one in caplog.records if "client_ca" in one.getMessage()]
+        page = prometheus.page(await hub.metrics()).decode()
+        status = await hub.status()
+        address = hub.listeners[0].address
+        context = authority.client(old.sign("device"))
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", address.port, ssl=context, server_hostname="localhost"
+            )
+            writer.write(b"x")
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            raise ConnectionError
+    assert len(said) == 1 and f"tls.client_ca = '{both}' (1 of 2 in it) is over since 20" in said[0]
+    first = authorities(str(old.file))[0][1].ends.timestamp()
+    lists = validity(str(crl))
+    assert lists is not None
+    for name, ends in (("client_ca", first), ("crl", lists.ends.timestamp())):
+        wanted = f'hubbub_{name}_expires_seconds{{listener="{address}"}}'
+        (line,) = (line for line in page.splitlines() if line.startswith(wanted))
+        assert float(line.split()[-1]) == ends
+    assert status["authorities"][0]["file"] == str(both)
+    assert status["revocation_lists"][0]["file"] == str(crl)
+
+
+async def test_a_systems_whole_list_of_authorities_is_said_in_few_lines(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, many = Authority(tmp_path / "old", hours=-2), tmp_path / "many.pem"
+    many.write_bytes(old.file.read_bytes() * 500)
+    tls = Tls(certificate=str(authority.sign("hub", server=True)), client_ca=str(many))
+    listener = Listener(address="127.0.0.1:0", tls=tls)
+    settings = Settings(listen=(), listener=(listener,), journal=Journal(record="none"))
+    async with Node(settings):
+        said = [one.getMessage() for one in caplog.records if "client_ca" in one.getMessage()]
+    assert len(said) == AUTHORITIES_SAID + 1 and "495 more are over" in said[-1]

@@ -1,6 +1,7 @@
 """From when until when certificates and revocation lists are good.
 
-Of a file in PEM that has several, that of the one which ends first. Called by the listener, which
+Of a file in PEM that has several, that of the one which ends first; of authorities each by itself,
+for an old one may stay beside its successor and hide when that ends. Called by the listener, which
 says in time that one has to be renewed, and by `hubbub doctor`. Python tells the dates of a peer's
 certificate only, so the few bytes are looked for here:
 
@@ -24,8 +25,14 @@ _DAY: Final = timedelta(days=1)
 # No `-` in between: of a file with very many beginnings each would look for its end in all of it.
 _PEM: Final = re.compile(r"-----BEGIN (CERTIFICATE|X509 CRL)-----([^-]+)-----END \1-----")
 _LIST: Final = "X509 CRL"
-_CERTIFICATES: Final = "clients refuse it; renew it and send SIGHUP"
-_LISTS: Final = (
+# The names by which OpenSSL finds authorities in a directory; it reads no others.
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.[0-9]+")
+CERTIFICATES: Final = "clients refuse it; renew it and send SIGHUP"
+AUTHORITIES: Final = (
+    "clients with a certificate of that authority are refused; put its successor there, take it "
+    "out, and send SIGHUP"
+)
+LISTS: Final = (
     "who has a certificate of that authority is refused; fetch the new list and send SIGHUP"
 )
 _VERSION: Final = 0xA0
@@ -39,17 +46,17 @@ _TURN: Final = 50  # years below are of this century (RFC 5280, 4.1.2.5.1)
 
 
 class Validity(NamedTuple):
-    """`lists`: of revocation lists; what an end of theirs means is something else."""
+    """`means`: what it means that it is over, and what to do."""
 
     begins: datetime
     ends: datetime
-    lists: bool = False
+    means: str = CERTIFICATES
 
     def complaint(self, now: datetime) -> str:
         """What is wrong with it, or soon will be; "" if nothing is."""
         until = self.ends.isoformat(" ", "seconds")
         if now >= self.ends:
-            return f"is over since {until}: {_LISTS if self.lists else _CERTIFICATES}"
+            return f"is over since {until}: {self.means}"
         if now < self.begins:
             since = self.begins.isoformat(" ", "seconds")
             return f"is not good before {since}: is this clock right?"
@@ -63,15 +70,42 @@ class Validity(NamedTuple):
 def validity(file: str) -> Validity | None:
     """Of all that is in it together; None if there is nothing that says when."""
     try:
-        text = Path(file).read_text("ascii", "replace")
-        found = [_READ[kind](b64decode(body)) for kind, body in _PEM.findall(text)]
+        known = [one for one in _found(Path(file)) if one is not None]
     except (OSError, ValueError, IndexError):
         return None
-    known = [one for one in found if one is not None]
     if not known:
         return None
     begins, ends = max(one.begins for one in known), min(one.ends for one in known)
-    return Validity(begins, ends, known[0].lists)
+    return Validity(begins, ends, known[0].means)
+
+
+def authorities(place: str) -> list[tuple[str, Validity]]:
+    """Each of a file or a directory, by a name for people; those that nobody can read are none."""
+    known: list[tuple[str, Validity]] = []
+    for file in _files(Path(place)):
+        try:
+            found = _found(file)
+        except (OSError, ValueError, IndexError):
+            continue
+        for number, one in enumerate(found, 1):
+            if one is not None and one.means is CERTIFICATES:
+                which = f" ({number} of {len(found)} in it)" if len(found) > 1 else ""
+                known.append((f"{str(file)!r}{which}", one._replace(means=AUTHORITIES)))
+    return known
+
+
+def _files(place: Path) -> list[Path]:
+    try:
+        return sorted(one for one in place.iterdir() if _HASHED.fullmatch(one.name))
+    except NotADirectoryError:
+        return [place]
+    except OSError:
+        return []
+
+
+def _found(file: Path) -> list[Validity | None]:
+    text = file.read_text("ascii", "replace")
+    return [_READ[kind](b64decode(body)) for kind, body in _PEM.findall(text)]
 
 
 def _of_list(der: bytes) -> Validity | None:
@@ -80,7 +114,7 @@ def _of_list(der: bytes) -> Validity | None:
     begins, at = _time(der, at)
     if at >= end or der[at] not in _TIMES:
         return None
-    return Validity(begins, _time(der, at)[0], True)
+    return Validity(begins, _time(der, at)[0], LISTS)
 
 
 def _of_certificate(der: bytes) -> Validity | None:

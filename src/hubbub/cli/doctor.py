@@ -34,7 +34,7 @@ from rich.table import Table
 
 from hubbub.auth import certificates
 from hubbub.auth.gate import Gates
-from hubbub.auth.validity import validity
+from hubbub.auth.validity import Validity, authorities, validity
 from hubbub.build import is_compiled
 from hubbub.cli import complete
 from hubbub.cli.ls import WIDE
@@ -181,17 +181,36 @@ def _dates(settings: Settings) -> Iterator[Finding]:
     shown.append(("cluster.certificate", settings.cluster.certificate))
     for setting, file in dict.fromkeys(shown):
         found = validity(file) if file else None
-        if found is None:
-            continue
-        now = datetime.now(UTC)
-        complaint = found.complaint(now)
-        if complaint:
-            level = NOTE if found.begins <= now < found.ends else BAD
-            what, _, advice = complaint.partition(": ")
-            yield Finding("tls", level, f"{setting}: {file} {what}", advice)
-        else:
-            until = found.ends.isoformat(" ", "seconds")
-            yield Finding("tls", WELL, f"{setting}: {file} is good until {until}")
+        if found is not None:
+            yield _date(setting, file, found)
+    for place in dict.fromkeys(one.tls.client_ca for one in settings.listeners()):
+        yield from _authorities(place)
+
+
+def _authorities(place: str) -> Iterator[Finding]:
+    """Those that end, each by itself, or when the first of all does. One that is over may lie
+    beside others for years: with all of them nobody comes in.
+    """
+    known = authorities(place) if place else []
+    found = [_date("tls.client_ca", *one) for one in known]
+    if known and all(one.level == WELL for one in found):
+        yield _date("tls.client_ca", place, min((one for _, one in known), key=lambda o: o.ends))
+        return
+    beside = any(one.level != BAD for one in found)
+    for one in found:
+        if one.level != WELL:
+            yield one._replace(level=NOTE) if beside else one
+
+
+def _date(setting: str, file: str, found: Validity) -> Finding:
+    now = datetime.now(UTC)
+    complaint = found.complaint(now)
+    if complaint:
+        level = NOTE if found.begins <= now < found.ends else BAD
+        what, _, advice = complaint.partition(": ")
+        return Finding("tls", level, f"{setting}: {file} {what}", advice)
+    until = found.ends.isoformat(" ", "seconds")
+    return Finding("tls", WELL, f"{setting}: {file} is good until {until}")
 
 
 def files(settings: Settings) -> Iterator[Finding]:

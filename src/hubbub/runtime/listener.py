@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from hubbub.auth import certificates
-from hubbub.auth.validity import Validity, validity
+from hubbub.auth.validity import Validity, authorities, validity
 from hubbub.config.settings import Listener as ListenerSettings
 from hubbub.config.settings import networks, parse_address
 from hubbub.core.connection import Protocol
@@ -46,6 +46,7 @@ from hubbub.wire.source import source_of
 log = logging.getLogger("hubbub.listener")
 
 DAY: Final = 86_400.0  # from one line about a certificate that ends to the next
+AUTHORITIES_SAID: Final = 5  # of one listener, each day: a system's whole list may be given
 
 
 class Listener:
@@ -83,6 +84,7 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
         self.validity: Validity | None = None
         self._listed: Validity | None = None  # of the revocation lists
+        self._authorities: list[tuple[str, Validity]] = []
         self._dates_again = 0.0
         self.level = hub.broker.log.level_of(settings.durability) or DISK
         self.address = parse_address(settings.address)
@@ -134,14 +136,26 @@ class Listener:
             self.tls = certificates.context(self.settings.tls)
             self.validity = validity(self.settings.tls.certificate)
             self._listed = validity(self.settings.tls.crl)
+            self._authorities = authorities(self.settings.tls.client_ca)
             self._look_at_dates(self.hub.clock.now())
 
     def certified(self) -> dict[str, Any]:
         """Its certificate and until when it is good; {} if there is none."""
-        if self.validity is None:
+        return self._until(self.settings.tls.certificate, self.validity)
+
+    def trusted(self) -> dict[str, Any]:
+        """The same of its authorities: of the one that ends first."""
+        found = min((one for _, one in self._authorities), key=lambda one: one.ends, default=None)
+        return self._until(self.settings.tls.client_ca, found)
+
+    def revoked(self) -> dict[str, Any]:
+        """The same of its revocation lists."""
+        return self._until(self.settings.tls.crl, self._listed)
+
+    def _until(self, file: str, found: Validity | None) -> dict[str, Any]:
+        if found is None:
             return {}
-        ends = int(self.validity.ends.timestamp() * 1e6)
-        file = self.settings.tls.certificate
+        ends = int(found.ends.timestamp() * 1e6)
         return {"listener": str(self.address), "file": file, "expires": ends}
 
     def _look_at_dates(self, now: float) -> None:
@@ -153,6 +167,14 @@ class Listener:
         ):  # fmt: skip
             if found is not None and (complaint := found.complaint(at)):
                 log.warning("%s: tls.%s = %r %s", self.address, name, file, complaint)
+        said = [(place, why) for place, one in self._authorities if (why := one.complaint(at))]
+        for place, complaint in said[:AUTHORITIES_SAID]:
+            log.warning("%s: tls.client_ca = %s %s", self.address, place, complaint)
+        if len(said) > AUTHORITIES_SAID:
+            log.warning(
+                "%s: tls.client_ca = %r: %d more are over, or are soon: hubbub doctor has all",
+                self.address, tls.client_ca, len(said) - AUTHORITIES_SAID,
+            )  # fmt: skip
 
     def site(self, secure: bool) -> Site:
         """Which requests of browsers are taken, with TLS or without."""

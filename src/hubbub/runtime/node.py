@@ -683,6 +683,8 @@ class Node:
             "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
             "journal": status.recorded(self.broker, self.journal, self.upkeep),
             "certificates": [said for one in self.listeners if (said := one.certified())],
+            "authorities": [said for one in self.listeners if (said := one.trusted())],
+            "revocation_lists": [said for one in self.listeners if (said := one.revoked())],
             **({"cluster": self._clustered()} if self.membership is not None else {}),
         }
 

@@ -75,6 +75,14 @@ FAMILIES: Final = (
         "certificate_expires_seconds", GAUGE, "certificates",
         "When a listener's certificate is over, Unix time.", "listener", "expires",
     ),
+    Family(
+        "client_ca_expires_seconds", GAUGE, "authorities",
+        "When the first of the authorities of clients is over.", "listener", "expires",
+    ),
+    Family(
+        "crl_expires_seconds", GAUGE, "revocation_lists",
+        "When the first of its revocation lists is over.", "listener", "expires",
+    ),
     Family("disk_bytes", GAUGE, "limits.disk_bytes", "Size of the disk of the data."),
     Family("disk_free_bytes", GAUGE, "limits.disk_free", "What is free of it."),
     Family(
