@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hubbub.cli import app
 from hubbub.errors import DirectoryError, SettingError
 from hubbub.journal import holds
-from hubbub.journal.roll import remove, roll
+from hubbub.journal.roll import main, remove, roll
 from hubbub.journal.segments import Directory
 from tests.journal.rows import Desk, message
 
@@ -45,6 +45,29 @@ def test_rows_that_were_not_read_do_not_go_for_their_age(journal: Path) -> None:
     holds.release(journal, "slow")
     holds.release(journal, "fast")
     assert rolled(journal, keep_seconds=0.001) > 5
+
+
+def test_a_clock_that_is_set_ahead_lets_go_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's rows go on as before, and so does their age: a week of them, and what nobody had
+    read yet, went with the first segment that ended while the machine's clock was wrong.
+    """
+    desk, now = Desk(tmp_path, segment_seconds=0.0), time.time()
+    directory = desk.journal.directory
+    holds.hold(tmp_path, "reader", 3)
+    desk.journal.keep_seconds = 3600
+    monkeypatch.setattr(time, "time", lambda: now + 365 * 86_400)
+    for _ in range(3):
+        for number in range(4):
+            desk.write(message(b"%d" % number))
+        command = desk.journal.roll_due()
+        assert command is not None
+        assert main(command[4:]) == 0
+        desk.journal.rolled()
+    assert len(directory.snapshots()) == 2
+    assert directory.segments() == list(range(1, 13))
+    desk.close()
 
 
 def test_one_who_went_away_holds_nothing_and_bytes_count_more(journal: Path) -> None:

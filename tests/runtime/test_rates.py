@@ -32,6 +32,7 @@ from hubbub.wire.websocket import masked_frame as masked
 from tests.certificates import Authority
 from tests.client.smq.here import until
 from tests.protocols.smq.device import HEAD
+from tests.runtime.turns import watched
 
 pytestmark = pytest.mark.slow  # rates are seconds that pass
 
@@ -338,6 +339,50 @@ async def test_buckets_of_who_left_are_forgotten_when_all_is_paid() -> None:
 
 
 @pytest.mark.pure
+async def test_thousands_in_line_may_leave_at_once() -> None:
+    """Each looked through the whole line for its place."""
+    found, _ = rates(Limits(user_messages_per_second=10))
+    tolls = [found.toll("user 'ann'", "", lambda: None) for _ in range(30_000)]
+    tolls[0].spend(1_000, 0)
+    assert not any(toll.enter() for toll in tolls)
+    began = time.process_time()
+    for toll in reversed(tolls):
+        found.leave(toll)
+    assert time.process_time() - began < 1  # it took 10 s
+    assert not any(bucket.line for bucket in found._buckets.values())
+
+
+@pytest.mark.pure
+async def test_who_may_go_on_together_do_so_in_turns() -> None:
+    """A second's worth is saved up: all who stood in line were heard in one turn."""
+    found = Rates(Clock(), Metrics())
+    found.apply(Limits(user_messages_per_second=100_000))
+    heard: list[Toll] = []
+
+    def toll_of() -> Toll:
+        def turn() -> None:
+            until = time.thread_time() + 0.0002
+            while time.thread_time() < until:
+                pass
+            toll.spend(1, 0)
+            toll.entered = False
+            heard.append(toll)
+
+        toll = found.toll("user 'ann'", "", turn)
+        return toll
+
+    first, *others = (toll_of() for _ in range(2_001))
+    first.spend(100_000, 0)  # what it has in a second
+    first.spend(20_000, 0)
+    assert not any(toll.enter() for toll in others)
+    first.buckets[1].due[MESSAGES] -= 1.0  # nobody said anything for a while
+    with watched() as turns:
+        await until(lambda: len(heard) == 2_000)
+    assert heard == others
+    assert turns.longest < 0.1, "it was 0.4 s"
+
+
+@pytest.mark.pure
 async def test_messages_and_bytes_are_owed_apart() -> None:
     found, now = rates(Limits(user_messages_per_second=10, user_bytes_per_second=1_000))
     toll: Toll = found.toll("user 'ann'", "", lambda: None)
@@ -439,6 +484,21 @@ async def test_a_websocket_message_with_thousands_of_packets_is_heard_in_parts()
         await until(lambda: node.broker.metrics.messages_in == 1_000)
         await until(lambda: not node.sockets)
         assert len(sent) <= node.broker.metrics.bytes_received < len(sent) + 1_000
+
+
+async def test_what_a_websocket_said_before_nonsense_is_heard_at_its_rate() -> None:
+    """It was out of its frame, and waited: it was lost, and not paid for."""
+    async with serving(Limits(client_messages_per_second=20)) as node:
+        peer = await Peer.open(node)
+        peer.writer.write(UPGRADE)
+        await peer.reader.readuntil(b"\r\n\r\n")
+        peer.writer.write(masked(codec.connect(b"ann", True, 60)))
+        await peer.reader.readexactly(6)
+        began = time.monotonic()
+        peer.writer.write(masked(SHORT * 60) + masked(SHORT * 3) + b"\xff" * 10)
+        await until(lambda: node.broker.metrics.messages_in == 63)
+        assert 1 < time.monotonic() - began < 5
+        await until(lambda: not node.sockets)
 
 
 async def test_a_large_message_is_heard_in_large_parts() -> None:

@@ -70,7 +70,8 @@ def admit(
 
     While the gate thinks `connection.asking` is set: what comes goes to `keep`, and is fed after
     the answer; a connection that ends clears it, and hears no answer. `alone`: an older
-    connection of the same client ends first.
+    connection of the same client ends first. Nothing is read behind what came: or a client that
+    said something and closed would be gone before it is heard. Who only logs in and closes is.
     """
     link = connection.link
 
@@ -87,6 +88,8 @@ def admit(
         for data in kept:
             if not link.closing:
                 connection.feed(data)
+        if kept and not connection.working:
+            connection.opening.carrier.listens(True)
 
     connection.asking = True
     connection.opening.ask(client, user, secret, judged)
@@ -94,7 +97,10 @@ def admit(
 
 def keep(connection: Connection, data: bytes) -> None:
     """Put by what came while the gate thinks; ProtocolError over the bound."""
-    early = connection.early = connection.early or []
+    if connection.early is None:
+        connection.early = []
+        connection.opening.carrier.listens(False)
+    early = connection.early
     early.append(data)
     if sum(map(len, early)) > EARLY_BYTES:
         raise ProtocolError(f"more than {EARLY_BYTES} bytes before the login is answered")

@@ -40,8 +40,8 @@ class Hold(NamedTuple):
     days: float
     reader: str = ""
 
-    def over(self) -> bool:
-        return time.time() - self.time > self.days * _DAY
+    def over(self, now: float = 0.0) -> bool:
+        return (now or time.time()) - self.time > self.days * _DAY
 
 
 def holds(directory: Path) -> list[Hold]:
@@ -55,9 +55,11 @@ def holds(directory: Path) -> list[Hold]:
     return found
 
 
-def held(directory: Path) -> int | None:
-    """The row up to which all have read, None if nobody holds anything."""
-    return min((one.seq for one in holds(directory) if not one.over()), default=None)
+def held(directory: Path, now: float = 0.0) -> int | None:
+    """The row up to which all have read, None if nobody holds anything. `now`: 0 = as the machine's
+    clock says.
+    """
+    return min((one.seq for one in holds(directory) if not one.over(now)), default=None)
 
 
 def hold(

@@ -71,11 +71,12 @@ class Source(NamedTuple):
 def roll(
     directory: Directory, base: int, keep_seconds: float = 0, keep_bytes: int = 0,
     make_room: bool = False, righting: Righting = AS_WRITTEN,
-    progress: Callable[[int], None] = lambda size: None,
+    progress: Callable[[int], None] = lambda size: None, now: float = 0.0,
 ) -> None:  # fmt: skip
     """All steps for the segments up to that which begins at `base`, 0 for none; what is kept 0
     seconds or bytes is kept for ever. `righting`: for which rows the hub takes those it found.
-    `progress` gets half the bytes of a segment when it is folded, half when it is compressed.
+    `progress` gets half the bytes of a segment when it is folded, half when it is compressed. `now`
+    is the time of the hub's rows: what is too old by a clock that was set is not. 0 = nobody runs.
 
     Raises JournalError if the segment is still being written, OSError if the machine cannot read
     or write now.
@@ -84,7 +85,7 @@ def roll(
         for left in directory.state.glob("*.rows.new"):  # of one that was killed
             files.remove(left)
         if make_room and _two_are_whole(directory):
-            remove(directory, keep_seconds, keep_bytes)
+            remove(directory, keep_seconds, keep_bytes, now)
         sure = fold(directory, base, righting, progress) if base else False
         if sure or _two_are_whole(directory):
             for seq in directory.snapshots()[:-2]:
@@ -94,7 +95,7 @@ def roll(
                 if _has_room(directory, HELD * size):
                     compress(directory, first, following)
                 progress(size // 2)
-            remove(directory, keep_seconds, keep_bytes)
+            remove(directory, keep_seconds, keep_bytes, now)
         for first, following in () if make_room else _folded(directory):
             size = _newest_size(directory) + directory.segment(first).stat().st_size
             if _has_room(directory, PLENTY * size):
@@ -372,13 +373,15 @@ def _joined(frames: list[Frame], most: int = PACKED_ROWS) -> Iterator[list[Frame
         yield part
 
 
-def remove(directory: Directory, keep_seconds: float, keep_bytes: int) -> None:
+def remove(
+    directory: Directory, keep_seconds: float, keep_bytes: int, now: float = 0.0
+) -> None:
     """Remove whole segments, oldest first, that are too old or too much. Readers that hold rows
     keep them from getting old, and not from being too much.
     """
-    upto = held(directory.path)
+    upto = held(directory.path, now)
     total = sum(directory.segment(first).stat().st_size for first in directory.segments())
-    oldest = (time.time() - keep_seconds) * 1_000_000
+    oldest = ((now or time.time()) - keep_seconds) * 1_000_000
     for first, following in _covered(directory):
         path = directory.segment(first)
         read = upto is None or following - 1 <= upto
@@ -429,6 +432,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("base", type=int)
     parser.add_argument("--keep-seconds", type=float, default=0)
     parser.add_argument("--keep-bytes", type=int, default=0)
+    parser.add_argument("--now", type=float, default=0)
     parser.add_argument("--make-room", action="store_true")
     parser.add_argument("--started", type=int, nargs=2, default=(ENDLESS, 0))
     given = parser.parse_args(arguments)
@@ -436,7 +440,7 @@ def main(arguments: list[str]) -> int:
     try:
         roll(
             Directory(given.directory), given.base, given.keep_seconds, given.keep_bytes,
-            given.make_room, Righting(*given.started),
+            given.make_room, Righting(*given.started), now=given.now,
         )  # fmt: skip
     except OSError as error:
         print(unreadable(error), file=sys.stderr)

@@ -493,6 +493,7 @@ class Journal(Intake):
             sys.executable, "-P", "-m", "hubbub.journal.roll", str(self.directory.path), str(base),
             "--keep-seconds", str(self.keep_seconds), "--keep-bytes", str(self.keep_bytes),
             "--started", str(self.righting.start), str(self.righting.upto),
+            "--now", str(self.clock.stamp() / 1_000_000),
         ]  # fmt: skip
 
     def rolled(self, complete: bool = True) -> None:

@@ -68,7 +68,7 @@ class Framed(Paying):
                 self.transport.pause_reading()
                 self.hear_later()
         except ProtocolError as error:
-            if not self.busy:
+            if not (self.busy or self._unpaid()):
                 raise
             frames.left = _wrong(error)
         finally:
@@ -103,6 +103,10 @@ class Framed(Paying):
             self.connection.feed(stream[0] if len(stream) == 1 else b"".join(stream))
         return []
 
+    def _unpaid(self) -> bool:
+        """Whether something out of frames waits for its rate."""
+        return self.toll is not None and bool(self.toll.stream)
+
     def read_on(self) -> None:
         super().read_on()
         self.end_frames()
@@ -127,6 +131,7 @@ class Framed(Paying):
 
     def end_frames(self) -> None:
         """The peer has closed; what it said before is heard first."""
-        waits = self.busy or (self.toll is not None and self.toll.stream)
-        if self.frames is not None and self.frames.closed and self.link is not None and not waits:
-            self.link.close("")
+        frames, waits = self.frames, self.busy or self._unpaid()
+        if frames is not None and frames.closed and self.link is not None:
+            if not (waits or frames.left is not None):
+                self.link.close("")

@@ -22,15 +22,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Final
 
 from hubbub.config.limits import Limits
 from hubbub.core.clock import Clock
 from hubbub.core.limits import GONE_MOST
 from hubbub.core.metrics import Metrics
+from hubbub.core.turns import Stint
 from hubbub.runtime.binding import hung_up, unheard
 from hubbub.runtime.loop import SHORTEST
 from hubbub.runtime.waiting import Conversing
@@ -59,12 +59,13 @@ class Bucket:
     """What one client or user has sent. `due`: when it is paid, by MESSAGES and by BYTES.
 
     `line`: who waits for that; `held`: connections that pay here. `key` is empty if nobody else
-    ever can. `floor`: who had its turn and has not paid for it yet.
+    ever can. `floor`: who had its turn and has not paid for it yet. `unlooked`: who of the line may
+    have closed.
     """
 
     __slots__ = (
         "kind", "key", "whose", "due", "line", "held", "told_again", "gone_again", "serving",
-        "floor", "looked",
+        "floor", "unlooked",
     )  # fmt: skip
 
     def __init__(self, kind: str, whose: str, key: tuple[str, ...] = ()) -> None:
@@ -72,12 +73,12 @@ class Bucket:
         self.key = key
         self.whose = whose
         self.due = {MESSAGES: 0.0, BYTES: 0.0}
-        self.line: deque[Toll] = deque()
+        self.line: OrderedDict[Toll, None] = OrderedDict()  # thousands may leave it at once
         self.held = 0
         self.told_again = self.gone_again = 0.0
         self.serving: asyncio.TimerHandle | None = None  # for the first in line
         self.floor: Toll | None = None
-        self.looked = 0  # whom in line to look at next
+        self.unlooked: list[Toll] = []
 
     def paid(self) -> float:
         return max(self.due.values())
@@ -150,9 +151,11 @@ class Toll:
             bucket = self.buckets[number]
             if bucket.line or bucket.paid() > now:
                 self.stage, self.slowed = number, True
-                bucket.line.append(self)
+                bucket.line[self] = None
                 if len(bucket.line) > GONE_MOST:
                     self.rates.make_room(bucket, now)
+                else:
+                    bucket.unlooked.clear()
                 self.rates.slow_down(bucket, now)
                 return False
         self.slowed, self.entered = False, True
@@ -273,8 +276,8 @@ class Rates:
         toll.stream.clear()
         for bucket in toll.buckets:
             bucket.held -= 1
-            if toll.slowed and toll in bucket.line:
-                bucket.line.remove(toll)
+            if toll.slowed:
+                bucket.line.pop(toll, None)
             if bucket.floor is toll:
                 self.go_on(bucket, self.clock.now())
             if bucket.key and not bucket.held:
@@ -322,11 +325,11 @@ class Rates:
         """Many stand in line there. Who has closed goes, the oldest first: it holds a descriptor
         that others may need. A few are looked at each time.
         """
-        if bucket.looked >= len(bucket.line):
-            bucket.looked = 0
-        for toll in list(islice(bucket.line, bucket.looked, bucket.looked + LOOKED_AT)):
-            if toll.ends is None or not toll.ends():
-                bucket.looked += 1
+        for _ in range(LOOKED_AT):
+            if not bucket.unlooked:
+                bucket.unlooked = list(reversed(bucket.line))
+            toll = bucket.unlooked.pop()
+            if toll not in bucket.line or toll.ends is None or not toll.ends():
                 continue
             self.leave(toll)
             self._metrics.refused[GONE] = self._metrics.refused.get(GONE, 0) + 1
@@ -354,19 +357,23 @@ class Rates:
 
     def _serve(self, bucket: Bucket) -> None:
         """Who is first in line goes on, and the next if nothing is owed then. Who has yet to be
-        read is waited for a moment, or all in line would be heard at once.
+        read is waited for a moment, or all in line would be heard at once. So they would be where a
+        second's worth is saved up, or no rate is set any more: each turn has its part.
         """
         bucket.rest()
+        stint = Stint(self.clock)
         for _ in range(len(bucket.line)):
             if bucket.paid() > self.clock.now():
                 break
-            toll = bucket.line.popleft()
+            toll, _ = bucket.line.popitem(last=False)
             if toll.gone or not toll.enter(toll.stage + 1):
                 continue
             toll.pay_ahead()
             toll.turn()
             if toll.entered and not toll.gone:
                 bucket.floor = toll
+                break
+            if stint.over():
                 break
         if bucket.line and bucket.serving is None:
             least = FLOOR_SECONDS if bucket.floor is not None else SHORTEST
@@ -420,7 +427,7 @@ class Paying(Conversing):
             toll.keep(data)
         connection = self.connection
         if connection is not None and connection.asking:  # what follows a login is its user's
-            if toll.left > PART_MOST:
+            if toll.left:
                 self._stop()
             return b""
         if toll.slowed or self.busy or self.held or self.paused or not toll.left:
@@ -492,9 +499,11 @@ class Paying(Conversing):
         if self.transport is None or self.transport.is_closing() or self.waits():
             return
         toll = self.toll
-        if self.frames is not None and self.frames.left is not None:
+        unheard = toll is not None and toll.left > 0
+        out_of_frames = toll is not None and bool(toll.stream)  # comes before what is left of these
+        if self.frames is not None and self.frames.left is not None and not out_of_frames:
             self.hear_later()
-        elif toll is not None and toll.left:
+        elif unheard:
             asyncio.get_running_loop().call_soon(self.data_received, b"")
         else:
             self.transport.resume_reading()
