@@ -89,11 +89,13 @@ def have_planners_forked(script: Path, planners: Path) -> None:
     if script == Path(sys.executable):  # PySpark is not installed here: `hubbub.spark.start`
         return
     plain = script.read_text()
-    if forking.PLANNER in plain:
+    if forking.__file__ in plain:
         return
     ask = shlex.join([sys.executable, "-I", "-S", forking.__file__, "ask", str(planners)])
-    wanted = f'[ "$2" = {forking.PLANNER} ] && [ -S {shlex.quote(str(planners))} ]'
-    script.write_text(plain.replace("\nexec ", f"\n{wanted} && exec {ask}\nexec "))
+    wanted = f'[ {forking.PLANNER} = "$2" ] && [ -S {shlex.quote(str(planners))} ]'
+    before = '\n[ "$2" = '
+    assert before in plain
+    script.write_text(plain.replace(before, f"\n{wanted} && exec {ask}{before}", 1))
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hubbub.spark.start import PLANNER
+
 PRINTED = {"pyspark.daemon": True, "hubbub.spark.daemon": False, "hubbub.pipeline.daemon": False}
 
 
@@ -90,6 +92,24 @@ def test_who_plans_a_stream_ends_without_a_stack_when_java_is_gone(error: str) -
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1 and (error in ran.stderr) is (error == "ValueError")
+
+
+
+def test_who_plans_a_stream_that_is_stopped_meanwhile_ends_without_a_stack(tmp_path: Path) -> None:
+    """PySpark's own prints one; once it no longer does, ours has no reason to be."""
+    environment = {
+        **os.environ,
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_PATH": str(tmp_path / "nobody.sock"),
+    }
+    said = {}
+    for module in (PLANNER, "hubbub.spark.planner"):
+        command = [sys.executable, "-m", module]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert ran.returncode == 1
+        said[module] = ran.stderr
+    assert "nobody.sock" in said[PLANNER]
+    assert said["hubbub.spark.planner"] == ""
 
 
 @pytest.mark.parametrize("error", ["BrokenPipeError", "ValueError"])

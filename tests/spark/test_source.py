@@ -589,6 +589,21 @@ def test_a_table_of_sparks_catalog(spark: SparkSession, catalog: str, tmp_path: 
         spark.sql("INSERT INTO ours SELECT * FROM ours")
 
 
+@pytest.mark.spark
+def test_why_a_batch_failed_while_its_stream_was_stopped_may_be_a_long_text(
+    spark: SparkSession,
+) -> None:
+    """Spark 4.3 looks by an expression that calls itself for each character: with the stack that
+    a thread of Java has, and with four times that, a `foreachBatch` which was interrupted in an
+    action ended with a StackOverflowError on the screen. Its text has 12,000 characters.
+    """
+    assert spark._jvm is not None
+    stream = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    text = "py4j.protocol.Py4JJavaError: An error occurred while calling " + "x" * 24_000
+    assert stream.PROXY_ERROR().findFirstIn(text).isEmpty()
+    assert stream.PROXY_ERROR().findFirstIn(f"{text} java.io.InterruptedIOException").isDefined()
+
+
 STRANGER = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -68,7 +68,7 @@ def test_the_script_drops_what_java_may_not_know(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert ran.stdout == "-Xss4m\n-Xmx1g\na b\n\n"
+    assert ran.stdout == "-Xss16m\n-Xmx1g\na b\n\n"
 
 
 def test_java_takes_what_an_earlier_one_wrote(

@@ -28,7 +28,8 @@ from typing import Final
 
 from pyspark import daemon
 
-PLANNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+from hubbub.spark.start import PLANNER
+
 GONE: Final = (BrokenPipeError, ConnectionResetError, EOFError)
 ENDED: Final = 1  # then the daemon lets the worker go and forks another when one is needed
 

@@ -58,6 +58,7 @@ from pyspark.sql.utils import is_remote
 from hubbub.errors import HubbubError, SettingError
 from hubbub.spark.archive import archive_of, taking
 
+PLANNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"  # of a stream
 OLDEST_JAVA: Final = 17  # Spark 4 is compiled for it
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 REMOTES: Final = ("sc://",)
@@ -92,8 +93,9 @@ _ECHOES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SHIM: Final = """#!/bin/sh
 trap '' HUP TERM
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
-exec {java} -Xss4m {classes} "$@"
-"""  # plans are recursive: on a busy machine, where they run uncompiled, 1 MB was once too little
+exec {java} -Xss16m {classes} "$@"
+"""  # plans are recursive, and so is the expression by which Spark 4.3 looks why a foreachBatch failed
+# while its stream was stopped: for each character of the error it takes 340 bytes
 _PYTHON: Final = """#!/bin/sh
 set -f
 IFS=:
@@ -104,6 +106,7 @@ for one in $PYTHONPATH; do
   esac
 done
 export PYTHONPATH="${{kept#:}}"
+[ "$2" = {planner} ] && [ $# = 2 ] && exec {python} -m hubbub.spark.planner
 exec {python} "$@"
 """
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
@@ -376,7 +379,7 @@ def _python(home: Path) -> Path:
     if folder not in (*site.getsitepackages(), site.getusersitepackages()):
         return Path(sys.executable)  # found by a path, perhaps by that of the zip
     script = home / "bin" / "python"
-    script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+    script.write_text(_PYTHON.format(python=shlex.quote(sys.executable), planner=PLANNER))
     script.chmod(0o755)
     return script
 
