@@ -1,8 +1,8 @@
 """PySpark's program that plans a stream, without the stack it prints when nothing is wrong.
 
 A stream that is stopped while this Python starts waits for it no more: where it was to say that it
-is there is nobody, and PySpark ends with a stack, under a stop that is right. `session()` lets Spark
-start this one in its place; what is planned, and every other error, is as without.
+is there is nobody, and PySpark ends with a stack, under a stop that is right. `session()` lets
+Spark start this one in its place; what is planned, and every other error, is as without.
 """
 
 from __future__ import annotations

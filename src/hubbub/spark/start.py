@@ -94,8 +94,8 @@ _SHIM: Final = """#!/bin/sh
 trap '' HUP TERM
 for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a";; esac; done
 exec {java} -Xss16m {classes} "$@"
-"""  # plans are recursive, and so is the expression by which Spark 4.3 looks why a foreachBatch failed
-# while its stream was stopped: for each character of the error it takes 340 bytes
+"""  # plans are recursive, and so is the expression by which Spark 4.3 looks why a foreachBatch
+# failed while its stream was stopped: for each character of the error it takes 340 bytes
 _PYTHON: Final = """#!/bin/sh
 set -f
 IFS=:
