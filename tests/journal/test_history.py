@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import socket
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -15,8 +17,8 @@ from hubbub import schema
 from hubbub.core.topics import OWN, matches
 from hubbub.journal import frame, history, names
 from hubbub.journal.content import HEADER_BYTES, Content
-from hubbub.journal.history import History, answer, pieces, size_of
-from hubbub.journal.question import PIECE, Question
+from hubbub.journal.history import History, answer, pieces, serve, size_of
+from hubbub.journal.question import END, NAMES, PIECE, Question
 from hubbub.journal.roll import roll
 from hubbub.journal.segments import Directory
 from hubbub.schema import Row
@@ -244,8 +246,57 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     filled(path, numbers(0, 5, b"a")).close()
     (path / "log" / "committed").write_bytes(b"x" * 32)
     line = json.dumps(Question("a", False, 1, 0, 1)._asdict()).encode()
-    [said] = answer(History(path), line)
+    [said] = answer(History(path), line, set)
     assert "is damaged" in json.loads(said[PIECE.size :])["error"]
-    assert list(answer(History(tmp_path / "none"), line))[-1].endswith(
+    assert list(answer(History(tmp_path / "none"), line, set))[-1].endswith(
         b'"reaches": 0, "damaged": 0}'
     )
+
+
+def test_the_newest_are_of_those_that_may_be_had(journal: Path) -> None:
+    """They were the newest of all, of which who may have little got few, or none."""
+    everything = History(journal).find(Question("a/#", False, 100, 0, EVER)).rows
+    mine = {b"a/b"}  # every second one
+    asked: list[set[bytes]] = []
+
+    def rights(names: set[bytes]) -> set[bytes]:
+        asked.append(names)
+        return names & mine
+
+    found = History(journal).find(Question("a/#", False, 7, 0, EVER), rights)
+    assert found.rows == [row for row in everything if row.topic in mine][-7:]
+    assert found.complete and set.union(*asked) <= {row.topic for row in everything}
+
+
+def test_the_hub_is_asked_once_for_each_name_and_not_for_very_many_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "NAMES_ASKED", 3)
+    path = tmp_path / "data"
+    topics = [b"a/%d" % (number % 10) for number in range(50)]
+    filled(path, numbers(0, 50, *topics[:10])).close()
+    ours, theirs = socket.socketpair()
+    asked: list[bytes] = []
+    rows: list[Row] = []
+    with ours, theirs, ours.makefile("rwb") as hub, theirs.makefile("rwb") as child:
+        thread = Thread(target=serve, args=(History(path), child, child), daemon=True)
+        thread.start()
+        question = Question("a/#", False, 100, 0, EVER, asks=True)
+        hub.write(json.dumps(question._asdict()).encode() + b"\n")
+        hub.flush()
+        kind, size = PIECE.unpack(hub.read(PIECE.size))
+        while kind != END:
+            data = hub.read(size)
+            if kind == NAMES:
+                names = data.split(b"\0")
+                assert len(names) <= 3
+                asked += names
+                hub.write(b"".join(b"1" if one == b"a/7" else b"0" for one in names) + b"\n")
+                hub.flush()
+            else:
+                rows += frame.decode(memoryview(data), 0)
+            kind, size = PIECE.unpack(hub.read(PIECE.size))
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(10)
+    assert sorted(asked) == sorted(set(topics))
+    assert [row.topic for row in rows] == [b"a/7"] * 5

@@ -2,10 +2,12 @@
 
     hub ──── question, a line of JSON ───→ child     on the socket FD, one after the other
     hub ←─── frames of rows … , the end ── child
+    hub ←─── these names: which may it have? ─── child    where who asks may not have all
+    hub ──── of each whether ─────────────→ child
 
 It goes back from the newest row that the hub has asked for, segment by segment and frame by frame,
-until it has found as many messages as are wanted, and answers with them in the order in which they
-were published. What lies between is passed over without being decoded:
+until it has found as many messages as are wanted of those that may be had, and answers with them in
+the order in which they were published. What lies between is passed over without being decoded:
 
     segment   its list of names has none that is wanted; `names` says who makes such lists
     frame     the column `topic` has none
@@ -22,7 +24,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -38,7 +41,7 @@ from hubbub.errors import HubbubError
 from hubbub.journal import frame, names, packing
 from hubbub.journal.content import HEADER_BYTES, Content
 from hubbub.journal.frame import WHOLE, Frame
-from hubbub.journal.question import PIECE, Question
+from hubbub.journal.question import END, NAMES, NAMES_ASKED, PIECE, ROWS, YES, Question
 from hubbub.journal.segments import Directory
 from hubbub.schema import PUBLISH, Row, column_of, name_of
 
@@ -59,11 +62,17 @@ class Found(NamedTuple):
     damaged: int = 0
 
 
-class _Wanted:
-    """Which names are meant, asked of the bytes in which a journal has them."""
+Rights = Callable[[set[bytes]], set[bytes]]  # of some names those that may be had
 
-    def __init__(self, topic: str, literal: bool) -> None:
+
+class _Wanted:
+    """Which names are meant, asked of the bytes in which a journal has them. `rights`: who asks may
+    not have all of them.
+    """
+
+    def __init__(self, topic: str, literal: bool, rights: Rights | None) -> None:
         self._filter = topic
+        self._rights = rights
         self._wild = has_wildcard(topic) and not literal
         levels = topic.split("/")
         fixed = next((at for at, one in enumerate(levels) if one in ("+", "#")), 0)
@@ -79,7 +88,14 @@ class _Wanted:
             return b"\0%s\0" % self._part in listed
         if self._part and b"\0" + self._part not in listed:
             return False
+        if self._rights is not None:
+            return bool(self.of(listed.split(b"\0")))
         return any(map(self.takes, listed.split(b"\0")))
+
+    def of(self, names: Iterable[bytes]) -> set[bytes]:
+        """Those of them that are wanted, and may be had."""
+        meant = set(filter(self.takes, names))
+        return self._rights(meant) if meant and self._rights is not None else meant
 
     def takes(self, column: bytes) -> bool:
         known = self._known.get(column)
@@ -103,12 +119,12 @@ class History:
         self._directory = Directory(directory)
         self._places: dict[tuple[int, int], list[Frame]] = {}
 
-    def find(self, question: Question) -> Found:
+    def find(self, question: Question, rights: Rights | None = None) -> Found:
         """Look no longer than HISTORY_SECONDS, and for no more than HISTORY_BYTES. A message that
-        is larger than that is left out.
+        is larger than that is left out. `rights`: of who may not have all names.
         """
         until = time.monotonic() + HISTORY_SECONDS
-        wanted = _Wanted(question.topic, question.literal)
+        wanted = _Wanted(question.topic, question.literal, rights)
         committed = self._directory.committed()
         names.tidy(self._directory)
         upto = min(question.upto, committed)
@@ -224,7 +240,7 @@ def _look(content: Content, found: Frame, wanted: _Wanted, first: int) -> _Look:
         there, begin = packing.topics(content, found)
     else:
         there, begin = names.topics_of(content.view(found.at, found.size))
-    meant = set(filter(wanted.takes, there))
+    meant = wanted.of(there)
     rows: list[Row] = []
     if meant:
         rows = packing.rows_of_topics(content, found, meant) if packed else content.rows(found)
@@ -248,34 +264,62 @@ def pieces(found: Found) -> Iterator[bytes]:
     for row in found.rows:
         more = size_of(row)
         if part and (len(part) == COMMIT_ROWS // 4 or size + more > COMMIT_BYTES):
-            yield _piece(bytes(frame.encode(part)))
+            yield _piece(ROWS, bytes(frame.encode(part)))
             part, size = [], 0
         part.append(row)
         size += more
     if part:
-        yield _piece(bytes(frame.encode(part)))
+        yield _piece(ROWS, bytes(frame.encode(part)))
     yield _end({"complete": found.complete, "reaches": found.reaches, "damaged": found.damaged})
 
 
-def _piece(data: bytes, end: bool = False) -> bytes:
-    return PIECE.pack(end, len(data)) + data
+def _piece(kind: int, data: bytes) -> bytes:
+    return PIECE.pack(kind, len(data)) + data
 
 
 def _end(said: dict[str, object]) -> bytes:
-    return _piece(json.dumps(said).encode(), True)
+    return _piece(END, json.dumps(said).encode())
 
 
-def answer(history: History, line: bytes) -> Iterator[bytes]:
+class _Asked:
+    """What the hub says of names, for one question. BrokenPipeError: it has gone."""
+
+    def __init__(self, questions: IO[bytes], answers: IO[bytes]) -> None:
+        self._questions = questions
+        self._answers = answers
+        self._known: dict[bytes, bool] = {}
+
+    def __call__(self, names: set[bytes]) -> set[bytes]:
+        if len(self._known) > NAMES_KEPT:
+            self._known.clear()
+        unknown = iter([name for name in names if name not in self._known])
+        while some := list(islice(unknown, NAMES_ASKED)):
+            self._ask(some)
+        return {name for name in names if self._known[name]}
+
+    def _ask(self, names: list[bytes]) -> None:
+        self._answers.write(_piece(NAMES, b"\0".join(names)))
+        self._answers.flush()
+        said = self._questions.readline()
+        if len(said) != len(names) + 1:
+            raise BrokenPipeError
+        self._known.update(zip(names, [one == YES[0] for one in said[:-1]], strict=True))
+
+
+def answer(history: History, line: bytes, rights: Rights) -> Iterator[bytes]:
     """What cannot be read now is said in the end of the answer."""
+    question = Question(**json.loads(line))
     try:
-        yield from pieces(history.find(Question(**json.loads(line))))
+        yield from pieces(history.find(question, rights if question.asks else None))
+    except BrokenPipeError:
+        raise
     except (HubbubError, OSError) as error:
         yield _end({"error": str(error)})
 
 
 def serve(history: History, questions: IO[bytes], answers: IO[bytes]) -> None:
-    for line in questions:
-        for piece in answer(history, line):
+    while line := questions.readline():
+        for piece in answer(history, line, _Asked(questions, answers)):
             answers.write(piece)
         answers.flush()
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-PIECE: Final = struct.Struct("<?I")  # before each piece of an answer: whether it is the end, bytes
+PIECE: Final = struct.Struct("<BI")  # before each piece of an answer: what it is, bytes
+ROWS, END, NAMES = 0, 1, 2  # a frame; the end; which of these names, between zeros, may be had?
+NAMES_ASKED: Final = 1_000  # at most in one piece: the hub looks at its rights for a millisecond
+YES, NO = b"1", b"0"  # the hub's answer: one for each, and a new line
 
 
 class Question(NamedTuple):
     """The newest `last` messages that `topic` means, published at `since` (microseconds since
     1970) or later, of the rows up to `upto`. `literal`: wildcards are characters of a name. `now`:
-    what expired by then is left out.
+    what expired by then is left out. `asks`: who wants to know may not have all names, so the hub
+    is asked which.
     """
 
     topic: str
@@ -23,3 +27,4 @@ class Question(NamedTuple):
     since: int
     upto: int
     now: int = 0
+    asks: bool = False

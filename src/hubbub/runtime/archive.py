@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,9 +43,9 @@ from hubbub.core.past import Archive, Past, may_have, take
 from hubbub.core.session import Session, Subscription
 from hubbub.errors import HubbubError
 from hubbub.journal import frame
-from hubbub.journal.question import PIECE, Question
+from hubbub.journal.question import NAMES, NO, PIECE, ROWS, YES, Question
 from hubbub.runtime.child import environment
-from hubbub.schema import Row
+from hubbub.schema import Row, name_of
 
 log = logging.getLogger("hubbub.archive")
 
@@ -52,6 +53,8 @@ PATIENCE: Final = HISTORY_SECONDS + 10.0  # to start, look and answer, on a busy
 WAIT_SECONDS: Final = 0.05  # from one look at a reader that takes no more to the next
 DURABLE_SECONDS: Final = 0.01  # the same at the disk
 GONE: Final = "who asked has gone"
+
+MayHave = Callable[[str], bool]
 
 
 class Answer(NamedTuple):
@@ -92,19 +95,23 @@ class _Child:
     async def open(self) -> None:
         self.reader, self.writer = await asyncio.open_connection(sock=self._socket)
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question, may_have: MayHave) -> Answer:
         self.writer.write(json.dumps(question._asdict()).encode() + b"\n")
         frames: deque[bytes] = deque()
         while True:
-            end, size = PIECE.unpack(await self.reader.readexactly(PIECE.size))
+            kind, size = PIECE.unpack(await self.reader.readexactly(PIECE.size))
             data = await self.reader.readexactly(size)
-            if not end:
+            if kind == ROWS:
                 frames.append(data)
                 continue
-            said = json.loads(data)
-            if "error" in said:
-                raise HubbubError(said["error"])
-            return Answer(frames, said["complete"], said["reaches"], said["damaged"])
+            if kind == NAMES:
+                said = [YES if may_have(name_of(one)) else NO for one in data.split(b"\0")]
+                self.writer.write(b"".join(said) + b"\n")
+                continue
+            end = json.loads(data)
+            if "error" in end:
+                raise HubbubError(end["error"])
+            return Answer(frames, end["complete"], end["reaches"], end["damaged"])
 
     def end(self) -> None:
         """It ends with its socket; one that does not listen is ended."""
@@ -218,7 +225,7 @@ class JournalArchive(Archive):
     def enter(self, subscription: Subscription, past: Past) -> None:
         """What is published from now on comes to it by itself, and is no history."""
         session = subscription.session
-        asked = self._question(subscription.filter, subscription.literal, past)
+        asked = self._question(session, subscription.filter, subscription.literal, past)
         place = self.open(session)
         self._entered[subscription] = _Entered(subscription, asked, place, session.came)
 
@@ -240,7 +247,7 @@ class JournalArchive(Archive):
 
     async def _recall(self, entered: _Entered) -> None:
         broker, subscription = self._broker, entered.subscription
-        answer = await self._find(subscription.session.payer, entered.question, entered.left)
+        answer = await self._find(subscription.session, entered.question, entered.left)
         for rows in answer.rows():
             await self._hungry(entered)
             now = broker.clock.stamp()
@@ -270,35 +277,37 @@ class JournalArchive(Archive):
     async def find(
         self, session: Session, name: str, past: Past, left: Callable[[], Awaitable[bool]]
     ) -> Answer:
-        """What was published there; a place was taken (`open`). Rights were asked for the filter,
-        not for each name. `left`: whether nobody waits for it any more.
+        """What was published there that the session may have; a place was taken (`open`). `left`:
+        whether nobody waits for it any more.
 
         HubbubError if it cannot be read now.
         """
-        return await self._find(session.payer, self._question(name, False, past), left)
+        return await self._find(session, self._question(session, name, False, past), left)
 
     def may_have(self, session: Session, name: str) -> bool:
         return may_have(session, name, self._broker.open)
 
-    def _question(self, name: str, literal: bool, past: Past) -> Question:
+    def _question(self, session: Session, name: str, literal: bool, past: Past) -> Question:
         """Of what was published before now; what comes later is no history."""
-        last = past.last or HISTORY_MESSAGES
-        broker = self._broker
-        return Question(name, literal, last, past.since, broker.log.position, broker.clock.stamp())
+        last, broker = past.last or HISTORY_MESSAGES, self._broker
+        return Question(
+            name, literal, last, past.since, broker.log.position, broker.clock.stamp(),
+            session.rights is not broker.open,
+        )  # fmt: skip
 
     async def _find(
-        self, whose: str, asked: Question, left: Callable[[], Awaitable[bool]]
+        self, session: Session, asked: Question, left: Callable[[], Awaitable[bool]]
     ) -> Answer:
         clock = self._broker.clock
         began = clock.now()
-        await self._turns.begin(whose)
+        await self._turns.begin(session.payer)
         try:
             if await left():
                 raise HubbubError(GONE)
             async with asyncio.timeout(PATIENCE):
                 while self._broker.log.durable < asked.upto:
                     await asyncio.sleep(DURABLE_SECONDS)
-                answer = await self._ask_again(asked)
+                answer = await self._ask_again(asked, partial(self.may_have, session))
         except TimeoutError:
             self._end_child()
             raise HubbubError(f"the journal did not answer in {PATIENCE:g} s") from None
@@ -322,23 +331,23 @@ class JournalArchive(Archive):
                 "`hubbub journal verify`", damaged,
             )  # fmt: skip
 
-    async def _ask_again(self, question: Question) -> Answer:
+    async def _ask_again(self, question: Question, may_have: MayHave) -> Answer:
         """Once more, if the process ended: what ended it may have been anything."""
         try:
-            return await self._ask(question)
+            return await self._ask(question, may_have)
         except TimeoutError:
             raise
         except (OSError, asyncio.IncompleteReadError):
             self._end_child()
-            return await self._ask(question)
+            return await self._ask(question, may_have)
 
-    async def _ask(self, question: Question) -> Answer:
+    async def _ask(self, question: Question, may_have: MayHave) -> Answer:
         if self._idle is not None:
             self._idle.cancel()
         if self._child is None:
             child = self._child = _Child(self._directory)
             await child.open()
-        answer = await self._child.ask(question)
+        answer = await self._child.ask(question, may_have)
         loop = asyncio.get_running_loop()
         self._idle = loop.call_later(HISTORY_IDLE, self._end_child)
         return answer
