@@ -77,6 +77,10 @@ _LOOK: Final[dict[str, _Command]] = {
             "hubbub end retained plant/1/temp", "hubbub end node b",
         ),
     ),
+    "requeue": _Command(
+        "hubbub.cli.requeue", "Put dead letters back to where they died.",
+        ("hubbub requeue jobs-dead --dry-run", "hubbub requeue jobs-dead --to jobs --limit 100"),
+    ),
     "refusals": _Command(
         "hubbub.cli.refusals", "Say why somebody was refused: the last ones.",
         ("hubbub refusals --user ann",),

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # elsewhere than the asker said, or its sender may not serve there.
 ASIDE: Final = "aside"
 ASKED: Final = "asked"  # the property of a copy: the seq of the request that it is one of
+# The property of a copy: queue and id of the request as its asker sent it, which went to another
+# queue since; and of its answer: there are protocols in which the asker knows no other name of it.
+FIRST: Final = "first"
+ANSWERS_FIRST: Final = "answers_first"
 # The property of a retained message: the user who published it, and at which listener.
 PUBLISHER: Final = "hub-publisher"
 NODE: Final = "node"  # of a cluster, which took the message in: not the one that wrote this row
@@ -120,6 +124,19 @@ def asked_in(message: Message) -> int:
     """The seq of a request as its asker sent it: a copy that the hub made has another one."""
     found = (message.properties or {}).get(ASKED, message.seq)
     return found if isinstance(found, int) else 0
+
+
+def first_in(message: Message) -> object:
+    """Queue and id of a request as its asker sent it, None where it is there still."""
+    return message.properties.get(FIRST) if message.properties else None
+
+
+def answering(message: Message, request: list[object], first: object) -> dict[str, object]:
+    """The properties of an answer to the request of that queue and id."""
+    found = {**(message.properties or {}), "answers": request}
+    if first is not None:
+        found[ANSWERS_FIRST] = first
+    return found
 
 
 def copied_properties(message: Message) -> dict[str, object] | None:

@@ -20,7 +20,7 @@ from typing import Final
 
 from hubbub import schema
 from hubbub.core.context import Context
-from hubbub.core.message import SPELLED, Message, Run, copied_properties
+from hubbub.core.message import FIRST, SPELLED, Message, Run, copied_properties
 from hubbub.core.queue import PROTOCOL, Queue
 from hubbub.core.rights import ENQUEUE
 from hubbub.core.session import NO_LEASES, Session, row_about
@@ -268,7 +268,11 @@ class Overdue:
         broker, seq = self.broker, queue.messages[number]
         message = broker.log.read(seq) if self._has_dead_letters(queue) else None
         if message is not None:
-            self._send_on(queue, number, message, reason)
+            dead = {"queue": queue.name, "id": number, "reason": reason}
+            properties = {**(copied_properties(message) or {}), "dead": dead}
+            if message.reply_to:
+                properties.setdefault(FIRST, [queue.name, number])
+            self.send_on(queue, message, queue.settings.dead_letter, properties)
         else:
             broker.metrics.drop(reason)
         # Afterwards: a crash in between leaves it in both, not in none.
@@ -289,14 +293,14 @@ class Overdue:
             self.broker.refuse(maker, ENQUEUE, QUEUE + name)
         return name != "" and allowed
 
-    def _send_on(self, queue: Queue, number: int, message: Message, reason: str) -> None:
-        """The same message under a number of its own, with what became of it before."""
-        dead = {"queue": queue.name, "id": number, "reason": reason}
-        properties = {**(copied_properties(message) or {}), "dead": dead}
+    def send_on(
+        self, queue: Queue, message: Message, to: str, properties: dict[str, object]
+    ) -> None:
+        """The same message of that queue into another one, under a number of its own."""
         copy = Message(
-            QUEUE + queue.settings.dead_letter, message.payload, max(message.qos, 1), False,
+            QUEUE + to, message.payload, max(message.qos, 1), False,
             message.protocol, message.client, 0, message.subtopic, message.content_type,
-            message.reply_to, message.correlation, properties,
+            message.reply_to, message.correlation, properties or None,
         )  # fmt: skip
         # The queue's own bounds hold. Who set this had the permission; a maker has it still. Where
         # it waits for another node it is of whoever the queue is.

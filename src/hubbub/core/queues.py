@@ -28,7 +28,7 @@ from hubbub.core.limits import (
     QUEUE_MESSAGES,
     READER_SECONDS,
 )
-from hubbub.core.message import ASIDE, SPELLED, Message, Run, row_of, run_of
+from hubbub.core.message import ASIDE, SPELLED, Message, Run, answering, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
 from hubbub.core.quotas import NAMED, SUBSCRIBED, size_of
@@ -664,9 +664,9 @@ class Queues:
         queue, number = session.leases[seq]
         self.calls.answered(seq)
         message = run.messages()[0]
-        message.correlation = session.requests.pop(seq)[1] or message.correlation
-        answers = [queue.name, queue.known_as(number)]
-        message.properties = {**(message.properties or {}), "answers": answers}
+        _, correlation, first = session.requests.pop(seq)
+        message.correlation = correlation or message.correlation
+        message.properties = answering(message, [queue.name, queue.known_as(number)], first)
         answer = run_of(message, run.sender, run.route)  # the image does not say what it answers
         answer.number = run.number
         self.broker.publish(answer)

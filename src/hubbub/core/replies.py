@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from hubbub.core.context import Context
 from hubbub.core.limits import OPEN_REPLIES, REPLY_SECONDS
-from hubbub.core.message import SPELLED, Message, Run, asked_in
+from hubbub.core.message import SPELLED, Message, Run, answering, asked_in, first_in
 from hubbub.core.observing import Observers
 from hubbub.core.queue import Queue
 from hubbub.core.queues import Queues
@@ -66,7 +66,7 @@ class Reply:
 
     __slots__ = (
         "address", "correlation", "request", "began", "until", "queue", "number", "asker", "handed",
-        "qos", "payer",
+        "qos", "payer", "first",
     )  # fmt: skip
 
     def __init__(self, message: Message, began: float, ttl: float) -> None:
@@ -81,6 +81,7 @@ class Reply:
         self.handed: set[Who] = set()
         self.qos = message.qos
         self.payer = ""
+        self.first = first_in(message)
 
     def waits(self) -> bool:
         """Whether its request is still in a queue."""
@@ -256,7 +257,8 @@ class Replies(Session):
     def _forward(self, reply: Reply, message: Message, responder: Session) -> None:
         properties = dict(message.properties or {})
         if reply.queue is not None:
-            properties["answers"] = [reply.queue.name, reply.queue.known_as(reply.number)]
+            request = [reply.queue.name, reply.queue.known_as(reply.number)]
+            properties = answering(message, request, reply.first)
         answer = Message(
             reply.address, message.payload, max(message.qos, reply.qos), False, responder.protocol,
             responder.client, responder.number, message.subtopic, message.content_type,

@@ -25,7 +25,7 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.gate import Opening
 from hubbub.core.limits import LINK_CHOKED
-from hubbub.core.message import Encoding, Message, Run, run_of
+from hubbub.core.message import Encoding, Message, Run, first_in, run_of
 from hubbub.core.metrics import Traffic
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
@@ -48,7 +48,7 @@ NONE: Final[set[int]] = set()  # the same of numbers: nothing is added to this o
 # The same of what most sessions never have any of: eight empty dictionaries are half a kilobyte.
 # Whoever adds to one gives the session its own before.
 NO_LEASES: Final[dict[int, tuple[Queue, int]]] = {}
-NO_REQUESTS: Final[dict[int, tuple[str, bytes]]] = {}
+NO_REQUESTS: Final[dict[int, tuple[str, bytes, object]]] = {}
 NO_SHARED: Final[dict[int, str]] = {}
 NOWHERE: Final[OrderedDict[str, None]] = OrderedDict()
 NO_ROUTES: Final[dict[bytes, Route]] = {}
@@ -450,7 +450,7 @@ class Session:
 
         `correlation`: as the answer says it; None where the protocol has no such thing.
         """
-        for seq, (reply_to, asked) in self.requests.items():
+        for seq, (reply_to, asked, _) in self.requests.items():
             if reply_to == address and correlation in (None, asked):
                 return seq
         return 0
@@ -459,7 +459,8 @@ class Session:
         """It was handed a request, which its answer acknowledges."""
         if self.requests is NO_REQUESTS:
             self.requests = {}
-        self.requests[message.seq] = (message.reply_to, message.correlation)
+        said = message.reply_to, message.correlation, first_in(message)
+        self.requests[message.seq] = said
 
     def hold(self, seq: int, queue: Queue, number: int) -> None:
         """It has a message of that queue now."""

@@ -46,7 +46,7 @@ from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.siblings import Says, Siblings
 from hubbub.schema import name_shown
-from hubbub.web import dashboard, ending, listing, openapi, prometheus, script
+from hubbub.web import dashboard, ending, listing, openapi, prometheus, requeueing, script
 from hubbub.web.guarded import (
     ADMISSION,
     API,
@@ -128,6 +128,7 @@ class Application:
         self._together = Together(hub)
         self._looking = Looking(hub, self._safe, self._together)
         self._ending = ending.Ending(hub, self._safe, self._together)
+        self._requeueing = requeueing.Requeueing(hub, self._safe, self._together)
         self.asgi = Starlette(
             routes=[
                 Route("/", dashboard.page),
@@ -139,6 +140,7 @@ class Application:
                 Route("/api/v1/ls/{kind}", self._list),
                 *self._looking.routes(),
                 *self._ending.routes(),
+                *self._requeueing.routes(),
                 Route(QUEUE, self._queue, methods=["GET", "DELETE"]),
                 Route(RETAINED, self._retained, methods=["GET", "DELETE"]),
                 Route(openapi.PATH, self._described),

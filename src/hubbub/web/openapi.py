@@ -72,6 +72,13 @@ _WHO: Final = (
     Parameter("client", _NAME, "its id", True),
 )
 _A_QUEUE: Final = Parameter("name", _TOPIC, "the queue, without $queue/", True)
+_REQUEUED: Final = (
+    _A_QUEUE,
+    Parameter("to", _TOPIC, "where all go; else each goes where it died"),
+    Parameter("limit", _number(2_000), "look at so many"),
+    Parameter("from", _SEQ, "the id of the first one"),
+    Parameter("before", _SEQ, "the id at which it ends, as the first answer said it"),
+)
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "GET /api/v1/status": Operation("What the hub is doing", _PAGE),
@@ -138,6 +145,12 @@ OPERATIONS: Final[dict[str, Operation]] = {
         refuses=(404, 409, 503),
     ),
     "DELETE /api/v1/queue/messages": Operation("Empty a queue", (_A_QUEUE,), refuses=(404,)),
+    "GET /api/v1/queue/requeue": Operation(
+        "Which dead letters would go where", _REQUEUED, refuses=(404,)
+    ),
+    "POST /api/v1/queue/requeue": Operation(
+        "Put dead letters back to where they died", _REQUEUED, refuses=(404,)
+    ),
     "GET /api/v1/journal": Operation(
         "Which rows there are; with `from` or `to` these rows as frames",
         (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hubbub.core.message import Message
+from hubbub.core.message import ANSWERS_FIRST, Message
 from hubbub.core.queue import Queue
 from hubbub.core.replies import ERROR
 from hubbub.core.topics import CLIENT, QUEUE
@@ -54,8 +54,11 @@ def delivery_of(queue: Queue, number: int, message: Message) -> Delivery:
 
 
 def answered_by(message: Message) -> tuple[str, int] | None:
-    """Queue and id of the request that this message answers; None if it answers none."""
-    answers = message.properties.get("answers") if message.properties else None
+    """Queue and id of the request that this message answers, as its asker knows it; None if it
+    answers none.
+    """
+    said = message.properties or {}
+    answers = said.get(ANSWERS_FIRST) or said.get("answers")
     if not isinstance(answers, list) or len(answers) != 2:
         return None
     queue, number = answers

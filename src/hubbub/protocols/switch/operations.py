@@ -17,7 +17,7 @@ from hubbub.config.settings import UNIX
 from hubbub.core.broker import Broker
 from hubbub.core.limits import QUEUES_PER_TOKEN
 from hubbub.core.log import MEMORY
-from hubbub.core.message import ASIDE, Message
+from hubbub.core.message import ASIDE, Message, answering, first_in
 from hubbub.core.queue import PLAIN, Queue
 from hubbub.core.replies import ERROR, asker_of
 from hubbub.core.rights import (
@@ -267,6 +267,8 @@ def respond(
         address, message.correlation = asked.reply_to, asked.correlation
         serves = broker.may(session, CONSUME, QUEUE + origin)
         may_answer = serves and broker.replies.may_answer(session, address, asker_of(asked))
+    if request is not None and first_in(request) is not None:
+        message.properties = answering(message, [origin, number], first_in(request))
     if request is not None and not serves:
         message.properties = {"answers": [origin, number], ASIDE: True}
     if not may_answer:

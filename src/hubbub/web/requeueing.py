@@ -1,0 +1,133 @@
+"""Dead letters that go back, or messages of any queue to another one.
+
+    GET  /api/v1/queue/requeue?name=NAME    how many would go where, and how many would stay, why
+    POST /api/v1/queue/requeue?name=NAME    they do
+
+`&to=QUEUE`: all go there, else each where it died. `&limit=N` of them are looked at, from the id
+`&from=ID` on; the answer says the `next` one, and the id `before` which it ends, to be said again:
+what dies anew while it goes on is not taken twice. Who asks needs the rights that it takes to give
+a queue a place for its dead letters: to manage this queue, and to send to those others. Of several
+processes the one that has the queue does it (`together`). Called by `web.app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from hubbub.core.requeue import Requeue
+from hubbub.core.rights import CONFIGURE, ENQUEUE
+from hubbub.core.session import Session
+from hubbub.core.topics import QUEUE
+from hubbub.schema import name_shown
+from hubbub.web.guarded import ADMISSION, refused, session_of
+from hubbub.web.guarded import QUEUE as QUEUE_PATH
+from hubbub.web.numbers import number_in
+from hubbub.web.publish import Inside
+from hubbub.web.query import asked
+from hubbub.web.together import Together
+
+REQUEUE: Final = QUEUE_PATH + "/requeue"
+LOOKED: Final = 2_000  # messages of one request, so that it is answered in time
+
+
+class Requeueing:
+    """These requests of one hub. `safe` waits until what was done is durable."""
+
+    def __init__(
+        self, hub: Inside, safe: Callable[[], Awaitable[None]], together: Together
+    ) -> None:  # fmt: skip
+        self._hub = hub
+        self._safe = safe
+        self._together = together
+        self._one = asyncio.Lock()  # what is read for who looks; the other has its own bound
+        together.deeds |= {
+            "look at dead": partial(self._done, only_look=True),
+            "requeue": partial(self._done, only_look=False),
+        }
+
+    def routes(self) -> list[Route]:
+        return [Route(REQUEUE, self.requeue, methods=["GET", "POST"])]
+
+    async def requeue(self, request: Request) -> Response:
+        only_look = request.method != "POST"
+        given, broker = asked(request), self._hub.broker
+        name, to = given.get("name", ""), given.get("to", "")
+        asks = session_of(request.scope[ADMISSION])
+        try:
+            about = {
+                key: str(number_in(given, key, *most))
+                for key, most in (("limit", (LOOKED,)), ("from", ()), ("before", ()))
+                if key in given
+            }
+        except ValueError as error:
+            return refused(400, str(error))
+        if not broker.may(asks, CONFIGURE, QUEUE + name):
+            return refused(403, broker.refuse(asks, CONFIGURE, QUEUE + name))
+        if to and not broker.may(asks, ENQUEUE, QUEUE + to):
+            return refused(403, broker.refuse(asks, ENQUEUE, QUEUE + to))
+        about |= {"name": name, "to": to}
+        missing = f"there is no queue {name[:100]!r}"
+        if not to:
+            # Where they died is in themselves: only who looks at them knows what is to be asked.
+            found = await self._together.do("look at dead", about, asks)
+            if found.said is None:
+                return found.answer(missing)
+            places = found.said["moved"]
+            allowed = [one for one in places if broker.may(asks, ENQUEUE, QUEUE + one)]
+            for one in places:
+                if one not in allowed:
+                    broker.refuse(asks, ENQUEUE, QUEUE + one)
+            about["allowed"] = json.dumps(allowed)
+        deed = "look at dead" if only_look else "requeue"
+        done = await self._together.do(deed, about, asks)
+        if done.said is None:
+            return done.answer(missing)
+        moved = {name_shown(one): count for one, count in done.said["moved"].items()}
+        return JSONResponse({**done.said, "moved": moved})
+
+    async def _done(
+        self, given: dict[str, str], asks: Session, only_look: bool
+    ) -> dict[str, Any] | None:
+        broker = self._hub.broker
+        queue = broker.state.queues.get(given["name"])
+        if queue is None:
+            return None
+        allowed = json.loads(given["allowed"]) if "allowed" in given else None
+        work = Requeue(
+            broker, broker.queues, queue, asks, given["to"],
+            allowed, int(given.get("from", 0)), int(given.get("before", -1)),
+            int(given.get("limit", LOOKED)), only_look,
+        )  # fmt: skip
+        if only_look:
+            async with self._one:
+                await self._until_done(work)
+        else:
+            await self._until_done(work)
+            if work.moved:
+                broker.audit.managed(asks, "requeue", QUEUE + given["name"])
+            await self._safe()
+        return {
+            "moved": work.moved, "stayed": work.stayed, "next": work.next, "before": work.before
+        }  # fmt: skip
+
+    async def _until_done(self, work: Requeue) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def pieces() -> Iterator[None]:
+            try:
+                yield from work.pieces()
+            finally:
+                if not done.done():
+                    done.set_result(None)
+
+        self._hub.broker.in_turns(pieces())
+        self._hub.schedule()
+        await done
