@@ -178,6 +178,11 @@ def numbered(row: Row, seq: int) -> Row:
     return tuple.__new__(Row, (seq, *row[1:]))
 
 
+def timed(row: Row, time: int) -> Row:
+    """The row with the time at which the fold hears of it; the log fills in its own."""
+    return tuple.__new__(Row, (row.seq, time, *row[2:]))
+
+
 def counted(row: Row, number: int) -> Row:
     """The row with that durable number."""
     return tuple.__new__(Row, (*row[:_NUMBER], number, *row[_NUMBER + 1 :]))

@@ -74,7 +74,7 @@ _LOOK: Final[dict[str, _Command]] = {
         "hubbub.cli.end", "End a client, a session, a queue, or what is kept.",
         (
             "hubbub end client panel", "hubbub end session billing", "hubbub end messages jobs",
-            "hubbub end retained plant/1/temp", "hubbub end node b",
+            "hubbub end retained plant/1/temp", "hubbub end session --away 30 --dry-run",
         ),
     ),
     "requeue": _Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urlencode
 
@@ -11,7 +12,7 @@ import typer
 from hubbub.cli import complete
 from hubbub.cli.asked import Asked
 from hubbub.cli.options import takes
-from hubbub.errors import HubbubError
+from hubbub.errors import HubbubError, SettingError
 from hubbub.terminal import say
 
 app = typer.Typer(add_completion=False)
@@ -42,6 +43,8 @@ _WAYS: Final[dict[Kind, _Way]] = {
 }  # fmt: skip
 
 
+_DAY: Final = 86_400
+_SHOWN: Final = 10_000  # sessions of one answer
 _SUBTREE: Final = (
     "each is ended by its own name; all that a filter matches by "
     "`hubbub sub FILTER --retained-only --remove-retained -W 5`"
@@ -54,12 +57,12 @@ def end(
     hub: Asked,
     kind: Annotated[Kind, typer.Argument(help=f"What: {', '.join(_WAYS)}.")],
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="NAME...", help="Client ids, queues, topics, or rows of `ls`.",
             autocompletion=complete.ended,
         ),
-    ],
+    ] = None,
     protocol: Annotated[
         str, typer.Option(metavar="NAME", help="Of clients and sessions: what they speak.")
     ] = "mqtt",
@@ -72,8 +75,24 @@ def end(
     exact: Annotated[
         bool, typer.Option("--exact", help="NAME has %XX for bytes, as ls shows what is no text.")
     ] = False,
+    away: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS", min=0.0, help="Of sessions: all whose client has not been here so long."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --away: only say which those are.")
+    ] = False,
 ) -> None:
-    way, failed = _WAYS[kind], 0
+    if (away is None) == (not names) or (away is not None and kind != "session"):
+        raise SettingError("expected NAME..., or `end session --away DAYS`")
+    if dry_run and away is None:
+        raise SettingError("--dry-run goes with `end session --away DAYS`")
+    if away is not None:
+        _long_away(hub, protocol, away, dry_run)
+        return
+    way, failed, names = _WAYS[kind], 0, names or []
     for name in names:
         meant = unquote(name, errors="surrogateescape") if exact else name
         asked = {way.word: meant} | ({"protocol": protocol} if way.word == "client" else {})
@@ -93,3 +112,28 @@ def end(
             say(f"{name}: {way.done.format_map(answer)}", lines=False)
     if failed:
         raise HubbubError(f"{failed} of {len(names)} were not ended")
+
+
+def _long_away(hub: Asked, protocol: str, days: float, dry_run: bool) -> None:
+    """All of them, part by part."""
+    asked = {"protocol": protocol, "seconds": max(1, round(days * _DAY))}
+    count = 0
+    while True:
+        if dry_run:
+            query = urlencode({**asked, "limit": _SHOWN, "offset": count})
+            answer = hub.fetch(f"sessions/away?{query}")
+            for row in answer["sessions"]:
+                left = datetime.fromtimestamp(row["left"] / 1e6).astimezone()
+                say(f"{row['client']}: away since {left.isoformat(' ', 'seconds')}", lines=False)
+            more = len(answer["sessions"])
+        else:
+            answer = hub.fetch(f"sessions/away?{urlencode(asked)}", "DELETE")
+            more = answer["count"]
+        count += more
+        if not more:
+            break
+    what = "would be over" if dry_run else "are over, with what waited for them"
+    say(f"{count} sessions {what}")
+    if answer["silent"]:
+        silent = ", ".join(map(str, answer["silent"]))
+        raise HubbubError(f"process {silent} does not answer, and may have more of them")

@@ -23,8 +23,9 @@ Kind = Literal[
     "queues", "calls", "delayed", "bridges",
 ]  # fmt: skip
 WIDE = 1_000  # columns of a table that no terminal shows: nothing is cut
-_STAMPS = ("expires", "due", "since", "time")
-_MORE = ("in_flight", "since", "dropped")  # of sessions, only as JSON: a terminal has 80 columns
+_STAMPS = ("expires", "due", "left", "since", "time")
+# Of sessions, only as JSON: a terminal has 80 columns.
+_MORE = ("in_flight", "left", "since", "dropped")
 _SESSIONS = ("sessions", "clients", "away")
 
 

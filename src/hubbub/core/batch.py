@@ -40,6 +40,17 @@ class Visits(NamedTuple):
     numbers: Sequence[int]
     expires: Sequence[int]
     properties: Sequence[bytes]
+    times: Sequence[int]
+
+
+LEFT: Final = b'{"left":%d}'  # the properties of who was away when a segment was folded
+_LEFT: Final = LEFT[: -len(b"%d}")]
+
+
+def left_at(said: bytes, time: int) -> int:
+    """When it lost its connection, by the properties and the time of that row."""
+    digits = said[len(_LEFT) : -1] if said.startswith(_LEFT) else b""
+    return int(digits) if digits.isdigit() and len(digits) < 20 else time
 
 
 VISITS: Final = frozenset((schema.CONNECT, schema.SUBSCRIBE, schema.DISCONNECT))

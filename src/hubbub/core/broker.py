@@ -69,7 +69,7 @@ from hubbub.core.topics import (
     is_group,
     is_system,
 )
-from hubbub.schema import Row, column_of
+from hubbub.schema import Row, column_of, timed
 
 RESTARTED: Final = b'{"reason":"hub restarted"}'
 
@@ -222,6 +222,7 @@ class Broker(Context):
         if changes or self.record == "all":
             said = properties_column({"reason": reason} if reason else None)
             row = row_about(session, schema.DISCONNECT, "", 0, tried, expires, said)
+            row = timed(row, self.clock.stamp())
             (self.change if changes else self.note)(row)
         if session.leases:
             self.queues.overdue.left(session)
@@ -427,7 +428,7 @@ class Broker(Context):
         row = row_about(
             gone, schema.DISCONNECT, number=tried, expires=expires, properties=RESTARTED
         )
-        self.change(row)
+        self.change(timed(row, now))
         if will is not None:
             self.postpone(will, now, expires)
             self.log.together(first)

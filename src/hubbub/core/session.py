@@ -25,7 +25,7 @@ from mypy_extensions import mypyc_attr
 
 from hubbub.core.gate import Opening
 from hubbub.core.limits import LINK_CHOKED
-from hubbub.core.message import Encoding, Message, Run, first_in, run_of
+from hubbub.core.message import Encoding, Message, Run, first_in, read_json, run_of
 from hubbub.core.metrics import Traffic
 from hubbub.core.rights import Rights
 from hubbub.core.route import Route
@@ -276,18 +276,18 @@ class SessionState:
     `subscriptions`: filter -> (qos, options), options meaning something to its protocol only.
     `open_ids`: packet ids of QoS 2 publishes it has not released. `expiry`: how many seconds it
     lasts without a connection, `expires`: UTC microseconds after which an unconnected one is over
-    (0 = never). `will`: what is published for it when its connection is lost; with `expires` set,
-    the connection is lost and the will is due then. `shared`: number of a delivery -> the filter of
-    the group that chose it for that, which goes to another member if this session ends before.
-    `user`: whose it is; `mount`: what its names have before those that its client says. `most`: how
-    many may wait for it, if it stands for many; 0 = as many as for one. `began`: when (microseconds
-    since 1970), 0 if that was before journals said so. One that is `passing` ends with its
-    connection: the fold knows nothing of it.
+    (0 = never), `left`: when it lost its connection, 0 while it has one. `will`: what is published
+    for it when its connection is lost; with `expires` set, that is lost and the will is due then.
+    `shared`: number of a delivery -> the filter of the group that chose it for that, which goes to
+    another member if this session ends before. `user`: whose it is; `mount`: what its names have
+    before those that its client says. `most`: how many may wait for it, if it stands for many; 0 =
+    as many as for one. `began`: when (microseconds since 1970), 0 if that was before journals said
+    so. One that is `passing` ends with its connection: the fold knows nothing of it.
     """
 
     __slots__ = (
         "protocol", "client", "subscriptions", "backlog", "open_ids", "will", "expiry",
-        "expires", "connected", "shared", "user", "mount", "most", "began",
+        "expires", "left", "connected", "shared", "user", "mount", "most", "began",
     )  # fmt: skip
 
     def __init__(
@@ -301,6 +301,7 @@ class SessionState:
         self.will: Row | None = None
         self.expiry = FOR_EVER
         self.expires = 0
+        self.left = 0
         self.connected = False
         self.shared: dict[int, str] = NO_SHARED if passing else {}
         self.user = ""
@@ -313,6 +314,12 @@ class SessionState:
         if self.open_ids is NONE:
             self.open_ids = set()
         self.open_ids.update(ids)
+
+    def delivery_in(self, row: Row) -> int:
+        """The number of the delivery that a row is about; see Backlog.name_of."""
+        if row.properties:
+            return int(read_json(row.properties)["delivery"])
+        return self.backlog.number_of(row.ref)
 
     def cut(self, count: int) -> None:
         """So many of the newest are taken back: their numbers are those of others."""

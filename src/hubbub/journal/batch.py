@@ -90,7 +90,7 @@ class Batch:
             return None
         return Visits(
             protocol_of(protocols[0]), kinds, values(CLIENT), values(TOPIC), values(QOS),
-            values(NUMBER), values(EXPIRES), values(PROPERTIES),
+            values(NUMBER), values(EXPIRES), values(PROPERTIES), values(TIME),
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
     DELETE /api/v1/clients?protocol=NAME&client=ID    its connection: told, where its protocol can
     DELETE /api/v1/sessions?protocol=NAME&client=ID   that, and what it left here when it is away
+    DELETE /api/v1/sessions/away?protocol=NAME&seconds=N   all that have been away so long (`away`)
     DELETE /api/v1/queue?name=NAME                    the queue is gone, with all that it holds
     DELETE /api/v1/retained?topic=NAME                nothing is retained there any more
     DELETE /api/v1/delayed?seq=NUMBER                 that message will not be published
@@ -31,6 +32,7 @@ from hubbub.core.session import Revival, Session
 from hubbub.core.topics import OWN, QUEUE
 from hubbub.runtime.removal import Refusal
 from hubbub.schema import name_shown
+from hubbub.web.away import ENDED, SHOWN, Away
 from hubbub.web.guarded import ADMISSION, CLIENTS, DELAYED, NODES, SESSIONS, refused, session_of
 from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside
@@ -39,6 +41,7 @@ from hubbub.web.together import Together
 
 OF_OTHERS: Final = "$SYS/#"  # who may manage the hub may end those who are there
 TOLD: Final = "ended by hand"
+MOST_SECONDS: Final = 10**10
 
 log = logging.getLogger("hubbub")
 
@@ -60,6 +63,7 @@ class Ending:
         self._hub = hub
         self._safe = safe
         self._together = together
+        self._away = Away(hub, safe, together)
         together.deeds |= {
             "end": partial(self._ended, whole=False),
             "end session": partial(self._ended, whole=True),
@@ -71,6 +75,7 @@ class Ending:
         return [
             Route(CLIENTS, self.client, methods=["DELETE"]),
             Route(SESSIONS, self.session, methods=["DELETE"]),
+            Route(SESSIONS + "/away", self.away, methods=["GET", "DELETE"]),
             Route(DELAYED, self.delayed, methods=["DELETE"]),
             Route(NODES, self.node, methods=["DELETE"]),
         ]
@@ -80,6 +85,28 @@ class Ending:
 
     async def session(self, request: Request) -> Response:
         return await self._end(request, whole=True)
+
+    async def away(self, request: Request) -> Response:
+        """All that have been away for so long are looked at, or over, part by part."""
+        given, broker = asked(request), self._hub.broker
+        looks = request.method != "DELETE"
+        most = SHOWN if looks else ENDED
+        try:
+            seconds = number_in(given, "seconds", MOST_SECONDS)
+            limit = number_in(given, "limit", most) if "limit" in given else most
+            offset = number_in(given, "offset") if "offset" in given else 0
+        except ValueError as error:
+            return refused(400, str(error))
+        protocol = given.get("protocol", "")
+        if not protocol or seconds < 1:
+            return refused(400, "expected ?protocol=NAME&seconds=N, at least 1")
+        asks = session_of(request.scope[ADMISSION])
+        if not broker.may(asks, MANAGE, OF_OTHERS):
+            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        deed = "look away" if looks else "end away"
+        return JSONResponse(
+            await self._away.all(deed, asks, protocol, seconds, limit, offset)
+        )
 
     async def _end(self, request: Request, whole: bool) -> Response:
         """A connection; the `whole` session, which may be away, with all that waits for it."""

@@ -77,10 +77,10 @@ def _sessions(broker: Broker, connected: tuple[bool, ...] = (True, False)) -> It
     for session in list(broker.sessions.values()):
         client = session.protocol and session.protocol not in NO_CLIENTS
         if client and (session.number != 0) in connected:
-            yield Thing(session.client, partial(_session, broker, session))
+            yield Thing(session.client, partial(session_row, broker, session))
 
 
-def _session(broker: Broker, session: Session) -> dict[str, Any]:
+def session_row(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else session.unacknowledged()
     return sayable({
@@ -91,6 +91,7 @@ def _session(broker: Broker, session: Session) -> dict[str, Any]:
         "waiting_bytes": state.backlog.bytes if state is not None else 0,
         "in_flight": state.backlog.in_flight() if state is not None else waits,
         "expires": state.expires if state is not None and not state.connected else 0,
+        "left": state.left if state is not None else 0,
         "since": session.came, "dropped": sum(session.dropped.values()),
     })  # fmt: skip
 

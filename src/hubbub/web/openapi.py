@@ -71,6 +71,10 @@ _WHO: Final = (
     Parameter("protocol", _NAME, "mqtt, smq, switch or http", True),
     Parameter("client", _NAME, "its id", True),
 )
+_AWAY: Final = (
+    Parameter("protocol", {**_NAME, "minLength": 1}, "what they speak: mqtt", True),
+    Parameter("seconds", _number(10**10, 1), "for how long their clients have not been here", True),
+)
 _A_QUEUE: Final = Parameter("name", _TOPIC, "the queue, without $queue/", True)
 _REQUEUED: Final = (
     _A_QUEUE,
@@ -130,6 +134,18 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "DELETE /api/v1/clients": Operation("End the connection of a client", _WHO, refuses=(404,)),
     "DELETE /api/v1/sessions": Operation(
         "End the session of a client, here or away, with what waits for it", _WHO, refuses=(404,)
+    ),
+    "GET /api/v1/sessions/away": Operation(
+        "Which sessions have been away for so long",
+        (
+            *_AWAY,
+            Parameter("limit", _number(10_000), "at most so many"),
+            Parameter("offset", _SEQ, "without the first so many"),
+        ),
+    ),
+    "DELETE /api/v1/sessions/away": Operation(
+        "End the sessions that have been away for so long, 5,000 at once",
+        (*_AWAY, Parameter("limit", _number(5_000), "end at most so many")),
     ),
     "DELETE /api/v1/retained": Operation("Clear what is retained", (_A_TOPIC,), refuses=(404,)),
     "DELETE /api/v1/delayed": Operation(
