@@ -86,7 +86,7 @@ def test_the_command_of_the_hub(tmp_path: Path) -> None:
     desk = filled(tmp_path)
     commands = []
     while command := desk.journal.roll_due():
-        commands.append(command[5:6] + command[13:])
+        commands.append(command[5:6] + command[15:])
         done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
         desk.journal.rolled()
@@ -668,7 +668,8 @@ def test_a_roll_that_failed_before_its_snapshot_is_due_again(tmp_path: Path) -> 
     desk = filled(tmp_path)
     due = desk.journal.roll_due()
     desk.journal.rolled(complete=False)
-    assert due is not None and desk.journal.roll_due() == due
+    again = desk.journal.roll_due()
+    assert due is not None and again is not None and again[:14] == due[:14]
     desk.close()
 
 
