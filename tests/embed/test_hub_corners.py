@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hubbub import Hub
+from hubbub import Hub, connect
 from tests.clients import PATIENCE, smq
 
 
@@ -64,7 +64,7 @@ async def test_slow_functions_let_others_be_heard_between_them(
     """All that waited was called in one turn of the loop: a queue's 1,000 of 1 ms took 2 s. But no
     more than that waits, or the memory of this program would be the bound.
     """
-    monkeypatch.setattr("hubbub.embed.callbacks.CALLBACKS", 100)
+    monkeypatch.setattr("hubbub.embed.callbacks.CALLS_WAITING", 100)
     heard: list[bytes] = []
 
     def slow(data: bytes, *rest: object) -> None:
@@ -81,6 +81,37 @@ async def test_slow_functions_let_others_be_heard_between_them(
         await soon(lambda: len(heard) > 50)
         assert len(heard) < 100
     assert heard == [b"%d" % number for number in range(120)], "the rest when the hub ends"
+
+
+async def test_who_publishes_faster_than_functions_are_called_is_held_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where over a thousand waited all were called in one piece: 20,000 of one client, 1 ms each,
+    kept all others waiting for 6 s.
+    """
+    monkeypatch.setattr("hubbub.embed.callbacks.CALLBACKS", 100)
+    heard: list[bytes] = []
+
+    def slow(data: bytes, *rest: object) -> None:
+        heard.append(data)
+        time.sleep(0.001)
+
+    async with Hub(listen="127.0.0.1:0") as hub, connect(f"mqtt://{hub.addresses[0]}") as flood:
+        hub.subscribe("a", slow)
+        worst = 0.0
+        async with connect(f"mqtt://{hub.addresses[0]}") as other:
+            for number in range(1_500):
+                await flood.publish("a", b"%d" % number)
+            while len(heard) < 1_000:
+                began = time.monotonic()
+                await other.publish("b", b"", qos=1)
+                worst = max(worst, time.monotonic() - began)
+        assert worst < 0.7
+        assert any(sock.held for sock in hub.node.sockets)
+        await soon(lambda: len(heard) == 1_500)
+        await soon(lambda: not any(sock.held for sock in hub.node.sockets))
+        assert heard == [b"%d" % number for number in range(1_500)]
+        assert not hub.node.broker.metrics.dropped
 
 
 async def test_what_waits_in_a_queue_stays_there_while_no_more_functions_may_run(

@@ -131,6 +131,7 @@ BOUNDS: Final = (
     Bound("kept_bytes", PACKET, "what a kept message counts"),
     Bound("subscriptions", CLIENT, "refused, MQTT 0x97", "session.subscriptions"),
     Bound("callbacks", ALL, "messages for the program are dropped"),
+    Bound("calls_waiting", ALL, "nobody is heard until it is less"),
     Bound("pipelines", ALL, "one more is not shown in the status"),
     Bound("pipeline_bytes", ALL, "what says more of itself is not shown"),
     Bound("handed_over", ALL, "calling threads wait"),

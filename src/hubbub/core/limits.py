@@ -78,6 +78,7 @@ SUBSCRIPTIONS: Final = 10_000  # per session
 
 # The program around the hub.
 CALLBACKS: Final = 1_000  # async functions running at once; then messages for them are dropped
+CALLS_WAITING: Final = 100_000  # of functions, 30 MB: then nobody is heard until it is less
 PIPELINES: Final = 16  # whose state is shown: each has tables of its own
 PIPELINE_BYTES: Final = 256 * KIB  # of what one says of itself: a thousand tables
 HANDED_OVER: Final = 200  # calls from other threads that wait for the loop

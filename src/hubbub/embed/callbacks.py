@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 from hubbub.core.broker import Broker
 from hubbub.core.client import take_more
-from hubbub.core.limits import CALLBACKS, TURN_SECONDS
+from hubbub.core.limits import CALLBACKS, CALLS_WAITING, TURN_SECONDS
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.queue import Queue
 from hubbub.core.session import Session, Subscription
@@ -58,6 +58,7 @@ class Calls:
         self.freed: Callable[[], None] = lambda: None
         self._waiting: deque[tuple[Function, tuple[Any, ...], Callable[[], None] | None]] = deque()
         self._running: set[asyncio.Future[Any]] = set()
+        self._held: dict[Session, Callable[[], None]] = {}
         self._scheduled = False
         self._ending = False
 
@@ -79,17 +80,30 @@ class Calls:
 
     def _run(self) -> None:
         """What waits now; what that brings is for the next turn, so that others get theirs. So is
-        what is left where functions are slow, unless very much waits: then who publishes does, too.
+        what is left where functions are slow, unless so much waits that all others must, too.
         """
         self._scheduled = False
         until = time.monotonic() + TURN_SECONDS
         for _ in range(len(self._waiting)):
             self._call(*self._waiting.popleft())
             late = time.monotonic() > until and not self._ending
-            if late and len(self._waiting) <= CALLBACKS:
+            if late and len(self._waiting) <= CALLS_WAITING:
                 break
         if self._waiting:
             self._schedule()
+        if self._held and len(self._waiting) <= CALLBACKS:
+            held, self._held = self._held, {}
+            for go_on in held.values():
+                go_on()
+
+    def hold_back(self, sender: Session) -> None:
+        """It has published: where more waits than may it is heard no more until that was called. A
+        program and other nodes cannot be held.
+        """
+        if len(self._waiting) > CALLBACKS and sender.opening is not None:
+            go_on = sender.opening.carrier.hold()  # also if it waits: others may have let it go on
+            if go_on is not None:
+                self._held[sender] = go_on
 
     def _call(
         self, function: Function, arguments: tuple[Any, ...], then: Callable[[], None] | None
@@ -170,6 +184,7 @@ class HubSession(Session):
         self._call = call
         self._tell = tell
         self._busy = calls.busy
+        self._hold_back = calls.hold_back
         calls.freed = self.resume
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
@@ -177,6 +192,7 @@ class HubSession(Session):
         for message in run.messages():
             for one in wanted:
                 self._call(one.filter, message, None)
+        self._hold_back(run.sender)
         self.traffic.delivered += run.count
 
     def merge(self, matching: list[Subscription]) -> Subscription:
