@@ -60,7 +60,9 @@ _Happened = tuple[int, int, bytes, str, str, int, int, Message | None, int]
 
 
 class Trace:
-    """The events, numbered from 0, and who waits for the next one."""
+    """The events, numbered from 0, and who waits for the next one. Who was woken is in `watches`
+    again when it has looked: ten thousand may watch.
+    """
 
     def __init__(self, clock: Clock, wakeups: Wakeups) -> None:
         self.wakeups = wakeups
@@ -93,11 +95,15 @@ class Trace:
         event = (self._next, stamp, way, client, queue.name, number, seq, message, took)
         self._events.append(event)
         self._next += 1
-        for watch in self.watches:
-            watch.wake()
+        if self.watches:
+            woken, self.watches = self.watches, {}
+            for watch in woken:
+                watch.wake()
 
     def since(self, number: int) -> list[Event]:
         """The events from that number on."""
+        if number >= self._next:
+            return []
         return [Event(*event) for event in self._events if event[0] >= number]
 
 
@@ -152,16 +158,23 @@ class Watch(Wait):
         self._number = number
         self._say = say
         self._may = may
+        self._waits = False
 
     def begin(self) -> None:
+        self._waits = True
         self._trace.watches[self] = None
 
     def end(self) -> None:
+        self._waits = False
         self._trace.watches.pop(self, None)
 
     def answer(self) -> bytes | None:
         events = self._trace.since(self._number) if self._may() else []
-        return answer_of(events, self._say) if events else None
+        if events:
+            return answer_of(events, self._say)
+        if self._waits:
+            self._trace.watches[self] = None
+        return None
 
     def empty(self) -> bytes:
         return answer_of((), self._say)
