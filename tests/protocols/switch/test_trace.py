@@ -39,4 +39,5 @@ def test_who_looked_in_vain_is_woken_again() -> None:
         told(caller, post("/request/s/a", b"?"))
         assert not watcher.hear()
         told(caller, get(f"/ack/s/{number}"))
-    assert [event[0] for event in json.loads(watcher.hear().partition(b"\r\n\r\n")[2])["events"]] == [3]
+    events = json.loads(watcher.hear().partition(b"\r\n\r\n")[2])["events"]
+    assert [event[0] for event in events] == [3]
