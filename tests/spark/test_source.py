@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from hubbub import schema
 from hubbub.config import settings
@@ -39,7 +40,7 @@ from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.spark import options
 from hubbub.spark.options import Options
-from hubbub.spark.source import Range, Reader, StreamReader, joined
+from hubbub.spark.source import HubbubDataSource, Range, Reader, StreamReader, joined
 from tests.spark.fixtures import NOON, SECOND, Writer, publish, readings_rows
 
 
@@ -329,6 +330,49 @@ def seqs_of(reader: Reader) -> list[int]:
     return [seq for batch in batches for seq in batch.column("seq").to_pylist()]
 
 
+def source(given: dict[str, str]) -> HubbubDataSource:
+    return HubbubDataSource(given)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_only_columns_that_are_wanted_are_read(
+    writer: Writer, tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"path": data(writer, tmp_path), "columns": "topic, SEQ", "topics": "plant/1/#"}
+    if packed:
+        writer.close()
+        for _ in range(2):
+            compact(Directory(tmp_path / "data"))
+            Writer(tmp_path / "data").close()
+    asked = source(given)
+    assert asked.schema().names == ["topic", "seq"]
+    monkeypatch.setattr("hubbub.journal.table.batch_of", None)  # nothing is made whole
+    for reader in (asked.reader(asked.schema()), asked.streamReader(asked.schema())):
+        part = Range(given["path"], "", 0, 10)
+        (batch,) = reader.read(part)
+        assert batch.to_pydict() == {"topic": ["plant/1/temp"] * 3, "seq": [2, 6, 10]}
+
+
+def test_a_schema_may_leave_columns_out(writer: Writer, tmp_path: Path) -> None:
+    path = data(writer, tmp_path)
+    wanted = StructType([StructField("time", TimestampType()), StructField("topic", StringType())])
+    asked = source({"path": path})
+    (batch,) = asked.reader(wanted).read(Range(path, "", 0, 1))
+    assert batch.schema.names == ["time", "topic"] and batch.schema.field("topic").nullable
+    columns = "The columns are seq, time, kind, .*, properties"
+    with pytest.raises(SettingError, match=f"no column 'tpic', did you mean topic. {columns}"):
+        asked.reader(StructType([StructField("tpic", StringType())]))
+    with pytest.raises(SettingError, match="column seq is bigint, not int: cast it"):
+        asked.reader(StructType([StructField("seq", IntegerType())]))
+    with pytest.raises(SettingError, match="the schema has time, topic: leave out .schema"):
+        source({"path": path, "columns": "topic"}).reader(wanted)
+    with pytest.raises(SettingError, match=r"path or url has to be said with \.schema"):
+        source({}).reader(wanted)
+    for text in ("topic, payloads", ","):
+        with pytest.raises(SettingError, match=f"^columns: .*{columns}"):
+            source({"path": path, "columns": text}).schema()
+
+
 def test_seq_and_time_choose_what_is_read_at_all(writer: Writer, tmp_path: Path) -> None:
     path = data(writer, tmp_path)  # row n at NOON + (n - 1) / 100 s
 
@@ -468,6 +512,24 @@ def test_batch_has_every_row_and_column(
 
 
 @pytest.mark.spark
+def test_columns_of_the_users_choice(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    path = data(writer, tmp_path)
+    reader = spark.read.format("hubbub").option("columns", "topic,seq")
+    frame = reader.load(path)
+    assert frame.columns == ["topic", "seq"] and frame.where("seq > 90").count() == 10
+    assert frame.groupBy("topic").count().count() == 4
+    own = spark.read.format("hubbub").schema("time timestamp, qos tinyint").load(path)
+    assert own.columns == ["time", "qos"] and own.where("qos = 0").count() == 100
+    rows = spark.readStream.format("hubbub").schema("seq bigint").load(path)
+    rows.writeStream.format("memory").queryName("few").trigger(
+        availableNow=True
+    ).start().awaitTermination(60)
+    assert seqs(spark.table("few")) == [*range(1, 101)]
+    with pytest.raises(PySparkException, match="no column 'topics', did you mean topic"):
+        reader.option("columns", "topics").load(path).count()
+
+
+@pytest.mark.spark
 def test_a_frame_may_be_asked_again(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
     """Spark 4.3 would read for the second query what the conditions of the first one left.
 
@@ -579,12 +641,19 @@ def test_a_table_of_sparks_catalog(spark: SparkSession, catalog: str, tmp_path: 
     assert seqs(spark.table("followed")) == expected
     with pytest.raises(PySparkException, match="no option 'topic', did you mean topics"):
         spark.sql(f"CREATE TABLE t USING hubbub OPTIONS (path '{catalog}', topic 'a')")
-    spark.sql(f"CREATE TABLE narrow (seq bigint) USING hubbub OPTIONS (path '{catalog}')")
+    spark.sql(f"CREATE TABLE named (seq bigint) USING hubbub OPTIONS (path '{catalog}')")
+    narrow = f"(path '{catalog}', columns 'topic, seq')"
+    spark.sql(f"CREATE TABLE narrow USING hubbub OPTIONS {narrow}")
     try:
-        with pytest.raises(PySparkException, match="cannot be others: leave them out of CREATE"):
-            spark.table("narrow").count()
+        with pytest.raises(PySparkException, match="In CREATE TABLE leave out the columns"):
+            spark.table("named").count()
+        assert spark.table("narrow").columns == ["topic", "seq"]
+        assert seqs(spark.table("narrow")) == [*range(1, 101)]
+        with pytest.raises(PySparkException, match="say columns when it is made"):
+            spark.sql("SELECT * FROM ours WITH (columns = 'topic')").count()
     finally:
         spark.sql("DROP TABLE narrow")
+        spark.sql("DROP TABLE named")
     with pytest.raises(PySparkException, match="column seq is no part of a message"):
         spark.sql("INSERT INTO ours SELECT * FROM ours")
 

@@ -90,6 +90,10 @@ def _whole(data: bytes, found: Frame, names: tuple[str, ...]) -> pyarrow.RecordB
         check(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise _forged(found, str(error)) from None
+    return _counted(batch, found)
+
+
+def _counted(batch: pyarrow.RecordBatch, found: Frame) -> pyarrow.RecordBatch:
     if batch.num_rows != found.rows:
         raise _forged(found, f"it has {batch.num_rows} rows, and says {found.rows}")
     return batch
@@ -131,7 +135,12 @@ def some_columns(data: bytes, found: Frame, names: tuple[str, ...]) -> pyarrow.R
     fields = [SCHEMA.get_field_index(name) for name in names]
     options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
     stream = pyarrow.py_buffer(b"".join((arrow.SCHEMA, message)))
-    return pyarrow.ipc.open_stream(stream, options=options).read_next_batch()
+    try:
+        batch = pyarrow.ipc.open_stream(stream, options=options).read_next_batch().select(names)
+        check(batch)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _forged(found, str(error)) from None
+    return _counted(batch, found)
 
 
 class Table:
@@ -166,9 +175,14 @@ class Table:
         return firsts[-2]
 
     def read(
-        self, after: int, upto: int, choice: Choice | None = None
+        self,
+        after: int,
+        upto: int,
+        choice: Choice | None = None,
+        names: tuple[str, ...] = (),
     ) -> Iterator[pyarrow.RecordBatch]:
-        """The rows with after < seq <= upto, in order; with a choice, only what it wants.
+        """The rows with after < seq <= upto, in order; with a choice, only what it wants, and
+        with `names` only these columns.
 
         Frames without a wanted row are not decoded; segments without a wanted topic are not read,
         if their topics are listed (`journal.names`). Raises OffsetError if some rows are gone or
@@ -176,9 +190,11 @@ class Table:
         """
         spans = [(after, upto)] if choice is None else self.shelf.spans(after, upto, choice.among)
         for start, end in spans:
-            yield from self._read(start, end, choice)
+            yield from self._read(start, end, choice, names)
 
-    def _read(self, after: int, upto: int, choice: Choice | None) -> Iterator[pyarrow.RecordBatch]:
+    def _read(
+        self, after: int, upto: int, choice: Choice | None, names: tuple[str, ...]
+    ) -> Iterator[pyarrow.RecordBatch]:
         position = after
         for data, found in self.shelf.between(after, upto):
             self._gap(position, found.first - 1)
@@ -190,7 +206,8 @@ class Table:
                 mask = choice.mask(some_columns(data, found, LOOKED_AT).slice(start, count))
                 if mask is not None and not mask.true_count:
                     continue
-            batch = batch_of(data, found).slice(start, count)
+            batch = some_columns(data, found, names) if names else batch_of(data, found)
+            batch = batch.slice(start, count)
             yield batch if mask is None else batch.filter(mask)
         self._gap(position, upto)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hubbub.errors import SettingError, without_user
+from hubbub.schema import COLUMNS
 
 DATA: Final = "./hubbub-data"  # the default of every command
 EARLIEST: Final = -2  # Kafka's numbers for these words
@@ -55,6 +56,7 @@ READ: Final = {
     "how many; a stream of several journals also without one that is gone or away",
     "topics": "MQTT filters, comma-separated: only rows whose topic matches one",
     "kinds": "kinds of rows, comma-separated",
+    "columns": "columns, comma-separated: only these are decoded and handed to Spark (all)",
     "pushdown": "batch: `true`: conditions in WHERE decide what is read; only for a DataFrame of "
     "which one query is made (`false`)",
 }
@@ -162,6 +164,7 @@ class Options:
         self.lenient = not self.strict and len(self.places) > 1  # others go on where one is gone
         self.kinds = lower.get("kinds", "")
         self.topics = lower.get("topics", "")
+        self.columns = columns_of(lower.get("columns", ""))
         self.pushdown = flag("pushdown", lower.get("pushdown", "false"))
         if EARLIEST in (self.end.every, *self.end.by_name.values()):
             raise SettingError("endingOffsets: expected latest or a seq, got earliest")
@@ -170,6 +173,30 @@ class Options:
 def listed(option: str) -> tuple[str, ...]:
     """The parts of a comma-separated option, spaces around them dropped."""
     return tuple(part for part in (piece.strip() for piece in option.split(",")) if part)
+
+
+def columns_of(option: str) -> tuple[str, ...]:
+    """The `columns` option checked: raises SettingError for one that the journal has not."""
+    chosen = tuple(dict.fromkeys(name.lower() for name in listed(option)))
+    for name in chosen:
+        check_column("columns", name)
+    if option and not chosen:
+        raise SettingError(f"columns: expected at least one, got {option!r}. {_columns()}")
+    return chosen
+
+
+def check_column(where: str, name: str) -> None:
+    """Raise SettingError if the journal has no such column."""
+    names = [column.name for column in COLUMNS]
+    if name not in names:
+        near = get_close_matches(name, names, 1, 0.0)
+        raise SettingError(
+            f"{where}: there is no column {name!r}, did you mean {near[0]}? {_columns()}"
+        )
+
+
+def _columns() -> str:
+    return "The columns are " + ", ".join(column.name for column in COLUMNS)
 
 
 def _places(lower: Mapping[str, str]) -> tuple[str, ...]:

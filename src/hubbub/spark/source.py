@@ -49,6 +49,7 @@ from pyspark.sql.types import (
 )
 
 from hubbub.errors import JournalError, SettingError
+from hubbub.journal.table import SCHEMA
 from hubbub.schema import COLUMNS
 from hubbub.spark import daemon
 from hubbub.spark.filters import Bounds, Choice
@@ -66,7 +67,7 @@ from hubbub.spark.journals import (
     seqs_of,
     table_at,
 )
-from hubbub.spark.options import Options, of_table
+from hubbub.spark.options import Options, check_column, of_table
 from hubbub.spark.sink import StreamWriter, Target, Writer
 
 log = logging.getLogger("hubbub.spark")
@@ -87,6 +88,8 @@ _TYPES: Final[dict[str, DataType]] = {
     "binary": BinaryType(),
     "timestamp[us, UTC]": TimestampType(),
 }
+
+_OURS: Final = {column.name: _TYPES[column.type] for column in COLUMNS}
 
 Offset = dict[str, int]
 
@@ -137,21 +140,28 @@ def planned(wanted: Sequence[Wanted], cores: int, least: int) -> list[InputParti
 
 
 def read_range(
-    options: Options, part: InputPartition, choice: Choice | None = None
+    options: Options,
+    part: InputPartition,
+    choice: Choice | None = None,
+    shape: pa.Schema = SCHEMA,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition that are wanted."""
+    """The rows of a partition that are wanted, and of them the columns of `shape`."""
     if not isinstance(part, Range) or not part.place:
         return iter(())  # with no partitions Spark still reads one, of its own making
     table = known_table(part.place, options.access, options.strict, part.journal, True)
-    return joined(table.read(part.after, part.upto, choice if choice else None))
+    names = () if shape.names == SCHEMA.names else tuple(shape.names)
+    found = joined(table.read(part.after, part.upto, choice if choice else None, names))
+    if shape.equals(SCHEMA):
+        return found
+    return (pa.RecordBatch.from_arrays(batch.columns, schema=shape) for batch in found)
 
 
 def read_what_is_there(
-    options: Options, part: InputPartition, choice: Choice
+    options: Options, part: InputPartition, choice: Choice, shape: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The same, of a journal that may have gone since the batch was planned."""
     try:
-        yield from read_range(options, part, choice)
+        yield from read_range(options, part, choice, shape)
     except (JournalError, OSError) as error:
         if not isinstance(part, Range) or not _is_gone(options, part, error):
             raise
@@ -214,8 +224,9 @@ class _PushFilters:
 class Reader(DataSourceReader):
     """A batch: everything between two offsets, planned once."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, shape: pa.Schema = SCHEMA) -> None:
         self.options = options
+        self.shape = shape
         self.choice = Choice(options.kinds, options.topics)
         self.bounds = Bounds()
         if options.pushdown:
@@ -244,7 +255,7 @@ class Reader(DataSourceReader):
         return planned(wanted, self.options.cores, self.options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self.options, partition, self.choice)
+        return read_range(self.options, partition, self.choice, self.shape)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -253,8 +264,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     One of these lives in Spark's planning process as long as the query; others, in workers, read.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, shape: pa.Schema = SCHEMA) -> None:
         self.options = options
+        self.shape = shape
         self.choice = Choice(options.kinds, options.topics)
         self._journals = [Journal(place, options) for place in options.places]
         self._several = Journals(options, self._journals)
@@ -350,7 +362,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         read = read_what_is_there if self.options.lenient else read_range
-        return read(self.options, partition, self.choice)
+        return read(self.options, partition, self.choice, self.shape)
 
     def _offset(self, seqs: Mapping[str, int], lost: int) -> Offset:
         found = {VERSION: OFFSET_VERSION, PARTS: self.options.cores, **seqs}
@@ -385,6 +397,20 @@ def _light(spans: Sequence[tuple[Journal, Span]], most: int) -> list[tuple[Journ
     return [(one, one.light(span, most // waiting)) for one, span in spans]
 
 
+def _check_schema(schema: StructType) -> None:
+    """Raise SettingError for a schema that is not of columns of the journal."""
+    if not schema.fields:
+        raise SettingError("the schema is empty: name at least one column")
+    for field in schema.fields:
+        check_column("schema", field.name)
+        if field.dataType != _OURS[field.name]:
+            ours = _OURS[field.name].simpleString()
+            raise SettingError(
+                f"schema: column {field.name} is {ours}, not {field.dataType.simpleString()}: "
+                "cast it in the select"
+            )
+
+
 class HubbubDataSource(DataSource):
     """What Spark asks first: a name, a schema, a reader, a writer."""
 
@@ -401,17 +427,18 @@ class HubbubDataSource(DataSource):
         Spark 4.3 hands the options of such a table to nobody who reads it, but its schema.
         """
         table = of_table(self.options)
-        self._checked(table or self.options)  # a misspelt option is said where it stands
-        fields = [StructField(column.name, _TYPES[column.type], False) for column in COLUMNS]
+        options = self._checked(table or self.options)  # what is misspelt is said where it stands
+        chosen = options.columns or tuple(_OURS)
+        fields = [StructField(name, _OURS[name], False) for name in chosen]
         if table:
             fields[0].metadata[KEPT] = table
         return StructType(fields)
 
     def reader(self, schema: StructType) -> Reader:
-        return Reader(self._wanted(schema))
+        return Reader(*self._wanted(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(self._wanted(schema))
+        return StreamReader(*self._wanted(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         return Writer(Target(self.options, schema), overwrite)
@@ -419,14 +446,30 @@ class HubbubDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         return StreamWriter(Target(self.options, schema))
 
-    def _wanted(self, schema: StructType) -> Options:
-        names = [column.name for column in COLUMNS]
-        if schema.names != names:
+    def _wanted(self, schema: StructType) -> tuple[Options, pa.Schema]:
+        """The options, and the columns with their types: all, those of the option, or those of
+        `.schema()`, which is how Spark's own sources are told.
+        """
+        kept = schema.fields[0].metadata.get(KEPT, {}) if schema.fields else {}
+        options = self._checked({**kept, **self.options})
+        _check_schema(schema)
+        if options.columns and options.columns != tuple(schema.names):
             raise SettingError(
-                f"the columns are {', '.join(names)}, and cannot be others: leave them out of "
-                "CREATE TABLE or .schema(), and select those that you want"
+                f"columns: {', '.join(options.columns)} are wanted, and the schema has "
+                f"{', '.join(schema.names)}: leave out .schema(); for a table of a catalog, say "
+                "columns when it is made"
             )
-        return self._checked({**schema.fields[0].metadata.get(KEPT, {}), **self.options})
+        if any(field.nullable for field in schema.fields) and not self._says_where():
+            # Spark hands on nothing else of a table with columns of its own.
+            raise SettingError(
+                "path or url has to be said with .schema(). In CREATE TABLE leave out the columns: "
+                "OPTIONS (columns 'topic, time') chooses them"
+            )
+        fields = [SCHEMA.field(one.name).with_nullable(one.nullable) for one in schema.fields]
+        return options, pa.schema(fields)
+
+    def _says_where(self) -> bool:
+        return bool({"path", "paths", "url"} & {name.lower() for name in self.options})
 
     def _checked(self, given: Mapping[str, str]) -> Options:
         options = Options(given)
