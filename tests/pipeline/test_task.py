@@ -17,6 +17,7 @@ from hubbub.pipeline.task import Job, Task, made_by_tasks, shares
 from hubbub.pipeline.typed import Typed
 from hubbub.schema import Row
 from hubbub.spark.options import Options
+from hubbub.spark.plan import Span
 from hubbub.spark.source import read_range
 from tests.spark.fixtures import Writer, publish
 
@@ -46,7 +47,7 @@ def made(folder: Path, after: int, upto: int, rules: Rules) -> Job:
     names = made_by_tasks(TABLES, rules)
     rooms = {name: str(folder / "rooms" / name) for name in names}
     folded = ("calls", "sessions", "deliveries")
-    return Job({"path": data}, shares(data, "", after, upto, 1), rooms, folded, rules)
+    return Job({"path": data}, shares(data, "", Span(after, upto), ()), rooms, folded, rules)
 
 
 def taken(job: Job) -> task.Done:
@@ -99,12 +100,10 @@ def test_rows_of_many_sizes_lie_in_groups_of_some_bytes(
     assert pq.ParquetFile(file).num_row_groups == 3
 
 
-def test_shares_are_even_and_few_where_rows_are_few() -> None:
-    assert [(one.after, one.upto) for one in shares("d", "i", 10, 13, 8)] == [(10, 13)]
-    cut = [(one.after, one.upto) for one in shares("d", "i", 0, 50_000, 8)]
-    assert cut == [(0, 16_666), (16_666, 33_333), (33_333, 50_000)]
-    assert len(shares("d", "i", 0, 1_000_000, 4)) == 4
-    assert [(one.after, one.upto) for one in shares("d", "i", 7, 7, 4)] == [(7, 7)]
+def test_a_batch_without_rows_has_one_share() -> None:
+    cut = [(one.after, one.upto) for one in shares("d", "i", Span(10, 13), (12,))]
+    assert cut == [(10, 12), (12, 13)]
+    assert [(one.after, one.upto) for one in shares("d", "i", Span(7, 7), (7,))] == [(7, 7)]
 
 
 def test_audit_takes_properties_as_they_come() -> None:

@@ -27,7 +27,8 @@ from hubbub.spark import hub as asking
 from hubbub.spark import journals
 from hubbub.spark.hub import Hub
 from hubbub.spark.options import Access, Options
-from hubbub.spark.source import Range, Reader, StreamReader
+from hubbub.spark.plan import Range
+from hubbub.spark.source import Reader, StreamReader
 from tests.certificates import Authority
 from tests.cluster.test_nats import PROGRAM, Nodes, nodes, server
 from tests.journal.rows import header_of

@@ -24,6 +24,7 @@ from hubbub.journal.arrow import BATCH
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.frame import WHOLE, Frame
 from hubbub.journal.segments import Directory
+from hubbub.journal.shares import Piece, Shares, shared
 
 END: Final = 2**63 - 1
 MARK_BYTES: Final = 1 << 20  # so much is walked at most to find a row in a segment seen before
@@ -37,6 +38,8 @@ _GO_ON: Final = (
     "Spark's readers go on after what is missing with failOnDataLoss=false (`hubbub pipeline run "
     "--skip-lost`)"
 )
+SAMPLED: Final = 64  # files of which the first frame is looked at, to tell how much they grow
+_BARE: Final = frame.HEADER.size + len(BATCH)  # of a frame without rows
 ROW_BYTES: Final = 80  # of a row's numbers and offsets: every row has them, none can grow
 _COMPRESSED_SIZE: Final = struct.Struct("<q")  # Arrow: before each compressed buffer
 
@@ -149,6 +152,10 @@ class Frames:
         OffsetError for rows that are not there yet, JournalError for damaged ones,
         UnreadableError if the machine cannot read them now.
         """
+        for content, found in self._between(after, upto, check):
+            yield content.around(found.at, found.size)[0], content.placed(found)
+
+    def _between(self, after: int, upto: int, check: bool) -> Iterator[tuple[Content, Frame]]:
         committed = self.committed()
         if after < upto and upto > committed:
             raise OffsetError(f"rows up to {upto} were asked for, the last one is {committed}")
@@ -159,7 +166,7 @@ class Frames:
                 limit = min(end, upto)
                 with content:
                     for found in self._found(content, marks, position, limit, check):
-                        yield content.around(found.at, found.size)[0], content.placed(found)
+                        yield content, found
                         position = found.last
                 position = max(position, end)
         except OSError as error:
@@ -210,12 +217,58 @@ class Frames:
         frames by what they become. A frame counts as a whole, and the first one always fits.
         """
         carried, position = 0, after
-        for data, found in self.between(after, upto, check=False):
-            carried += weight(data, found)
+        for found, size in self.sizes(after, upto):
+            carried += max(size - _BARE - ROW_BYTES * found.rows, 0)
             if carried > most and position > after:
                 return position
             position = min(found.last, upto)
         return upto
+
+    def shares(self, after: int, upto: int, count: int) -> Shares:
+        """The range in at most `count` pieces that cost who reads them about as much."""
+        return shared(self.pieces(after, upto), self.sizes, after, upto, count)
+
+    def sizes(self, after: int, upto: int) -> Iterator[tuple[Frame, int]]:
+        """The frames that hold a range, each with its bytes in memory; of most only heads are read.
+        """
+        for content, found in self._between(after, upto, check=False):
+            if found.flags & frame.COMPRESSED:
+                yield found, _BARE + inflated(content.view(found.at, found.size))
+            else:
+                yield found, found.size
+
+    def pieces(self, after: int, upto: int) -> Iterator[Piece]:
+        """The files that hold a range, as their sizes tell, and the first frames of some of them.
+
+        One that is gone is left out; the last one may be said too large, as room is made ahead.
+        """
+        firsts, committed = self._listing.firsts(), self.committed()
+        begin = max(bisect_right(firsts, after + 1) - 1, 0)
+        end = max(bisect_right(firsts, upto), begin)
+        step = -(-(end - begin) // SAMPLED)
+        grows = 1.0
+        for index in range(begin, end):
+            first = firsts[index]
+            last = firsts[index + 1] - 1 if index + 1 < len(firsts) else max(committed, first)
+            try:
+                size = self._directory.segment(first).stat().st_size
+                if (index - begin) % step == 0:
+                    grows = self._grows(first, last)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise unreadable(error) from error
+            yield Piece(first - 1, last, round(size * grows))
+
+    def _grows(self, first: int, last: int) -> float:
+        """By how much the first frame of a file is larger in memory: 1 if not compressed."""
+        content, _ = self._content(first)
+        with content:
+            for found in content.frames(check=False):
+                if found.verdict != WHOLE or not found.flags & frame.COMPRESSED:
+                    break
+                return inflated(content.view(found.at, found.size)) / found.size
+        return 1.0
 
     def _open(self, seq: int) -> tuple[Content, int, Marks] | None:
         """The segment that holds `seq` or else the first one after it, and its last seq."""
@@ -270,13 +323,9 @@ def lost(position: int, end: int, first: int) -> OffsetError:
     return OffsetError(f"rows {position + 1} to {end} are lost, the hub's log says why: {_GO_ON}")
 
 
-def weight(data: bytes, found: Frame) -> int:
-    """The bytes that the rows of a frame carry beside their numbers, decompressed."""
-    if not found.flags & frame.COMPRESSED:
-        body = found.size - frame.HEADER.size - len(BATCH)
-    else:
-        body = sum(_inflated(memoryview(data)[found.at + frame.HEADER.size :]))
-    return max(body - ROW_BYTES * found.rows, 0)
+def inflated(view: memoryview) -> int:
+    """The bytes that the body of a compressed frame has in memory."""
+    return sum(_inflated(view[frame.HEADER.size :]))
 
 
 def _inflated(message: memoryview) -> Iterator[int]:

@@ -20,8 +20,12 @@ from hubbub.errors import JournalError
 from hubbub.journal import arrow, frame
 from hubbub.journal.frame import DAMAGED, WHOLE, Frame
 from hubbub.journal.frames import Frames, Segment, lost
+from hubbub.journal.shares import PIECES, ROW_COST, Shares, Stretch, cost_upto, ends_of
 
-__all__ = ["LOOKED_AT", "SCHEMA", "Frame", "Segment", "Shelf", "Table", "frames_in"]
+__all__ = [
+    "LOOKED_AT", "PIECES", "ROW_COST", "SCHEMA", "Frame", "Segment", "Shares", "Shelf", "Stretch",
+    "Table", "cost_upto", "ends_of", "frames_in",
+]  # fmt: skip
 
 log = logging.getLogger("hubbub.journal")
 
@@ -45,6 +49,7 @@ class Shelf(Protocol):
         self, after: int, upto: int, among: Callable[[list[bytes]], bool]
     ) -> Iterator[tuple[int, int]]: ...
     def within(self, after: int, upto: int, most: int) -> int: ...
+    def shares(self, after: int, upto: int, count: int) -> Shares | None: ...
 
 
 class Choice(Protocol):

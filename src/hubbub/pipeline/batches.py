@@ -57,6 +57,7 @@ from hubbub.pipeline.tables.table import (
 )
 from hubbub.pipeline.trial import Trials
 from hubbub.spark.options import Options
+from hubbub.spark.plan import Span
 from hubbub.spark.source import joined
 
 STRICT: Final = "failOnDataLoss"  # of `format("hubbub")`
@@ -317,9 +318,8 @@ class Batches:
             before = self.before.seq if self.before is not None else journal.first() - 1
         self._after = before
         (where,) = Options(self.work.options).places
-        parts = task.shares(
-            where, journal.shelf.identity(), before, ends_at(planned), cut_of(planned)
-        )
+        span = Span(before, ends_at(planned))
+        parts = task.shares(where, journal.shelf.identity(), span, cut_of(planned, span))
         folded = tuple(table.name for table in self._made if isinstance(table, Folded))
         places = {name: str(room) for name, room in rooms.items()}
         return task.run(spark, task.Job(self.work.options, parts, places, folded, self.rules))

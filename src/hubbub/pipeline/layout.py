@@ -41,6 +41,7 @@ from typing import Any, Final, NamedTuple
 
 from hubbub.errors import DirectoryError
 from hubbub.pipeline.absence import Home
+from hubbub.spark.plan import Ends, Span, by_rows, cuts_in
 
 VERSION: Final = 2
 BATCH: Final = "batch_id="
@@ -112,14 +113,17 @@ def journal_of(plan: str) -> str:
     return next(iter(_seqs(plan)), "")
 
 
-def cut_of(plan: str) -> int:
-    """Into how many tasks that batch is cut at most, by the same."""
-    return int(_plan(plan).get("parts", 1))
+def cut_of(plan: str, span: Span) -> Ends:
+    """The last row of each task of that batch, by the same; `span`: its rows."""
+    said = _plan(plan)
+    if "cuts" in said:
+        return cuts_in(said["cuts"]).get(journal_of(plan), ())
+    return by_rows([span], int(said.get("parts", 1)))[0]
 
 
 def _seqs(plan: str) -> dict[str, int]:
     said = _plan(plan)
-    return {name: seq for name, seq in said.items() if name not in ("v", "parts", "lost")}
+    return {name: seq for name, seq in said.items() if name not in ("v", "parts", "lost", "cuts")}
 
 
 def _plan(plan: str) -> dict[str, Any]:

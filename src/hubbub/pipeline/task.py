@@ -36,7 +36,8 @@ from hubbub.pipeline.rules import Reading, Rules
 from hubbub.pipeline.tables import TABLES, quarantine, readings, traffic
 from hubbub.pipeline.tables.table import AnyTable, Folded, Table, arrow
 from hubbub.spark.options import Options
-from hubbub.spark.source import ROWS_PER_TASK, Range, read_range
+from hubbub.spark.plan import Ends, Range, Span, Wanted
+from hubbub.spark.source import read_range
 
 GROUP_BYTES: Final = 32 << 20  # in memory: rows that are written together, see `compact.ROW_GROUP`
 
@@ -80,14 +81,10 @@ def made_by_tasks(tables: tuple[AnyTable, ...], rules: Rules) -> list[str]:
     return [name for name in made if name != quarantine.TABLE.name or not rules.table]
 
 
-def shares(place: str, journal: str, after: int, upto: int, cores: int) -> tuple[Range, ...]:
-    """The rows after < seq <= upto of a journal, known by its id, in as many shares as pay."""
-    rows = upto - after
-    parts = max(min(rows // ROWS_PER_TASK + 1, cores), 1)
-    ends = [after + rows * part // parts for part in range(parts + 1)]
-    return tuple(
-        Range(place, journal, first, last) for first, last in zip(ends, ends[1:], strict=False)
-    )
+def shares(place: str, journal: str, span: Span, ends: Ends) -> tuple[Range, ...]:
+    """The rows of a journal, known by its id, in shares that end there; one if there are none."""
+    cut = Wanted(place, journal, span).cut(ends)
+    return tuple(cut) or (Range(place, journal, *span),)
 
 
 def run(spark: SparkSession, job: Job) -> Done:

@@ -18,28 +18,25 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from hubbub.errors import OffsetError, UnreadableError
-from hubbub.journal.table import Table
+from hubbub.journal.table import PIECES, Shares, Table
 from hubbub.spark.filters import Bounds
 from hubbub.spark.hub import AwayError, Hub
 from hubbub.spark.options import EARLIEST, LATEST, Access, Options
+from hubbub.spark.plan import Span
 from hubbub.spark.remote import Remote
 
 log = logging.getLogger("hubbub.spark")
 
 OFFSET_VERSION: Final = 1
+CUT_VERSION: Final = 2  # of an offset that says where its batch is cut
 VERSION: Final = "v"
+CUTS: Final = "cuts"
 PARTS: Final = "parts"
 LOST: Final = "lost"
+_NO_JOURNALS: Final = (VERSION, PARTS, LOST, CUTS)
 LOG: Final = "0"  # what a journal may be called while there is only one
 AGAIN: Final = 10.0  # seconds after which a hub that is away is asked again …
 SILENCE: Final = 3.0  # … and how long it may then keep the other journals waiting
-
-
-class Span(NamedTuple):
-    """Rows of a journal: after < seq <= upto."""
-
-    after: int
-    upto: int
 
 
 class State(NamedTuple):
@@ -162,6 +159,17 @@ class Journal:
             if not self.options.lenient:
                 raise
             return span._replace(upto=span.after)  # the next look sees it
+
+    def shares(self, span: Span, count: int) -> Shares | None:
+        """Where the span may be cut; None if nobody says so, or it is not to be cut at all."""
+        if span.rows < 2 or not 1 < count <= PIECES:
+            return None
+        try:
+            return self.table.shelf.shares(*span, count)
+        except AwayError:
+            if not self.options.lenient:
+                raise
+            return None  # the next look sees it
 
     def _before(self, moment: int) -> int:
         return self.table.first_at(moment) - 1
@@ -306,9 +314,10 @@ def _has(journal: Journal) -> str:
 
 def seqs_of(offset: Mapping[str, Any]) -> dict[str, int]:
     """The entries of an offset that are of journals. OffsetError for another version's."""
-    if offset.get(VERSION) != OFFSET_VERSION:
+    if offset.get(VERSION) not in (OFFSET_VERSION, CUT_VERSION):
         raise OffsetError(
-            f"expected an offset of version {OFFSET_VERSION}, got {json.dumps(dict(offset))}: "
-            f"this checkpoint belongs to another version, start with a new one"
+            f"expected an offset of version {OFFSET_VERSION} or {CUT_VERSION}, got "
+            f"{json.dumps(dict(offset))}: this checkpoint belongs to another version, start with "
+            "a new one"
         )
-    return {name: int(offset[name]) for name in offset if name not in (VERSION, PARTS, LOST)}
+    return {name: int(offset[name]) for name in offset if name not in _NO_JOURNALS}

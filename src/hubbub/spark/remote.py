@@ -2,6 +2,7 @@
 
     GET /api/v1/journal                which rows there are
     GET /api/v1/journal?from=&to=      frames as they lie on the hub's disk, some MiB an answer
+    … &most=BYTES, &shares=COUNT       no frames: where so many bytes end, where to cut
 
 The next answer is on its way while the frames of this one are used. Each frame's CRC is checked
 here. Which journal answers is compared every time: another hub may have taken the address.
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from hubbub.errors import DirectoryError, JournalError, OffsetError
-from hubbub.journal.table import Frame, Segment, frames_in
+from hubbub.journal.table import Frame, Segment, Shares, frames_in
 from hubbub.schema import FORMAT_VERSION
 from hubbub.spark.hub import Hub
 
@@ -93,6 +94,16 @@ class Remote:
         headers, _ = self._hub.ask("GET", f"{PATH}?from={after + 1}&to={upto}&most={most}")
         self._check(headers["hubbub-journal"], int(headers["hubbub-format"]))
         return int(headers["hubbub-upto"])
+
+    def shares(self, after: int, upto: int, count: int) -> Shares | None:
+        """See `Frames.shares`. A hub that does not know the question answers with some frames."""
+        asked = f"{PATH}?from={after + 1}&to={upto}&shares={count}"
+        headers, body = self._hub.ask("GET", asked)
+        if not headers.get("content-type", "").startswith("application/json"):
+            return None
+        answer = json.loads(body)
+        self._check(answer["id"], answer["format"])
+        return Shares(int(answer["cost"]), tuple(map(int, answer["ends"])))
 
     def _frames(self, data: bytes, position: int) -> Iterator[Frame]:
         try:

@@ -9,7 +9,8 @@ exist, and rows never change: the same range always gives the same rows.
 
 An offset is the last seq that was read of each journal, `{"v": 1, "parts": 2, "6f…e1": 1234}`:
 the version of this form, into how many tasks a batch is cut (so that a batch which is repeated
-is cut the same), and one entry a journal, by its id. `lost` counts the rows that were gone
+is cut the same), and one entry a journal, by its id. Where rows are unlike one another, `cuts` has
+the last row of each task (`plan`), and the version is 2. `lost` counts the rows that were gone
 before they were read. Which journals are there, and what of those that are not, is in `journals`.
 The options are in `options`.
 """
@@ -19,8 +20,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -49,12 +50,14 @@ from pyspark.sql.types import (
 )
 
 from hubbub.errors import JournalError, SettingError
-from hubbub.journal.table import SCHEMA
+from hubbub.journal.table import SCHEMA, Shares
 from hubbub.schema import COLUMNS
 from hubbub.spark import daemon
 from hubbub.spark.filters import Bounds, Choice
 from hubbub.spark.hub import AwayError
 from hubbub.spark.journals import (
+    CUT_VERSION,
+    CUTS,
     LOG,
     LOST,
     OFFSET_VERSION,
@@ -62,12 +65,12 @@ from hubbub.spark.journals import (
     VERSION,
     Journal,
     Journals,
-    Span,
     known_table,
     seqs_of,
     table_at,
 )
 from hubbub.spark.options import Options, check_column, of_table
+from hubbub.spark.plan import Ends, Range, Span, Wanted, by_rows, cuts_in, fair, text_of
 from hubbub.spark.sink import StreamWriter, Target, Writer
 
 log = logging.getLogger("hubbub.spark")
@@ -76,7 +79,6 @@ daemon.silence_this()
 SUM: Final = "sum"  # in what is reported: the rows of all journals together …
 AWAY: Final = "away"  # … and the places of those that are gone, by their names
 KEPT: Final = "hubbub"  # in the metadata of the first column: the options of a table
-ROWS_PER_TASK: Final = 20_000  # below this a second task costs more than it saves
 ROWS_PER_BATCH: Final = 16_384  # small frames are joined: each costs Spark half a millisecond
 BYTES_PER_BATCH: Final = 8 << 20  # Spark and its worker each hold several batches at once
 
@@ -91,52 +93,17 @@ _TYPES: Final[dict[str, DataType]] = {
 
 _OURS: Final = {column.name: _TYPES[column.type] for column in COLUMNS}
 
-Offset = dict[str, int]
+Offset = dict[str, Any]
 
 
-class Range(InputPartition):
-    """A partition: the rows after < seq <= upto of one journal, known by its id.
-
-    `place`: "" if it is gone, and so are they.
-    """
-
-    def __init__(self, place: str, journal: str, after: int, upto: int) -> None:
-        self.place = place
-        self.journal = journal
-        self.after = after
-        self.upto = upto
+def planned(wanted: Sequence[Wanted], ends: Sequence[Ends]) -> list[Range]:
+    return [part for one, cut in zip(wanted, ends, strict=True) for part in one.cut(cut)]
 
 
-class Wanted(NamedTuple):
-    """Rows that a batch has of one journal; `place` is "" if it is gone."""
-
-    place: str
-    journal: str
-    span: Span
-
-    @property
-    def rows(self) -> int:
-        return self.span.upto - self.span.after
-
-    def cut(self, parts: int) -> list[InputPartition]:
-        """In at most `parts` ranges of as many rows."""
-        parts = min(parts, self.rows)
-        ends = [self.span.after + self.rows * (index + 1) // parts for index in range(parts)]
-        starts = [self.span.after, *ends[:-1]]
-        pairs = zip(starts, ends, strict=True)
-        return [Range(self.place, self.journal, start, end) for start, end in pairs]
-
-
-def planned(wanted: Sequence[Wanted], cores: int, least: int) -> list[InputPartition]:
-    """The tasks of a batch: about as many as cores, fewer if there is little, at least `least`."""
-    rows = sum(one.rows for one in wanted)
-    parts = max(min(rows // ROWS_PER_TASK + 1, cores), least)
-    return [
-        part
-        for one in wanted
-        if one.rows > 0
-        for part in one.cut(max(round(parts * one.rows / rows), 1))
-    ]
+def _known(options: Options, spans: Iterable[tuple[Journal, Span]]) -> list[Shares | None]:
+    """What the rows of each journal cost; nobody is asked where there is one task anyway."""
+    count = max(options.cores, options.partitions)
+    return [one.shares(span, count) for one, span in spans]
 
 
 def read_range(
@@ -252,7 +219,12 @@ class Reader(DataSourceReader):
             if span.upto > span.after:
                 span = Span(journal.begin(span.after, span.upto), span.upto)
             wanted.append(Wanted(journal.place, journal.id, span))
-        return planned(wanted, self.options.cores, self.options.partitions)
+        return planned(wanted, self._ends(journals, [one.span for one in wanted]))
+
+    def _ends(self, journals: Sequence[Journal], spans: Sequence[Span]) -> list[Ends]:
+        cores, least = self.options.cores, self.options.partitions
+        known = _known(self.options, zip(journals, spans, strict=True))
+        return fair(spans, known, cores, least) or by_rows(spans, cores, least)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_range(self.options, partition, self.choice, self.shape)
@@ -302,7 +274,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not lost and all(span.upto == span.after for _, span in spans):
             return start
         ends = {journal.key: span.upto for journal, span in spans}
-        return self._offset({**ends, **stand.gone}, start.get(LOST, 0) + lost)
+        offset = self._offset({**ends, **stand.gone}, start.get(LOST, 0) + lost)
+        return {**offset, **self._cuts(spans)}
+
+    def _cuts(self, spans: Sequence[tuple[Journal, Span]]) -> dict[str, Any]:
+        """What the offset says of the tasks of its batch where that is not plain."""
+        given = self.options
+        rows = [span for _, span in spans]
+        cut = fair(rows, _known(given, spans), given.cores, given.partitions)
+        if cut is None:
+            return {}
+        names = [journal.key for journal, _ in spans]
+        return {VERSION: CUT_VERSION, CUTS: text_of(dict(zip(names, cut, strict=True)))}
 
     def _too_few(self, spans: Sequence[tuple[Journal, Span]]) -> bool:
         """Whether the rows that wait are not worth a batch yet."""
@@ -348,7 +331,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counted = end.get(LOST, 0) - start.get(LOST, 0)  # what `end` says already
         for one in self._journals:
             counted, one.lost = max(counted - one.lost, 0), max(one.lost - counted, 0)
-        return planned(wanted, end[PARTS], self.options.partitions)
+        if CUTS not in end:
+            return planned(wanted, by_rows([one.span for one in wanted], end[PARTS]))
+        cuts = cuts_in(end[CUTS])
+        return planned(wanted, [cuts.get(name, ()) for name in seqs_of(end)])
 
     def _gone(self, name: str, span: Span) -> Wanted:
         """What a batch that is planned would have of a journal that is gone since."""

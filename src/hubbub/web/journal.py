@@ -2,6 +2,7 @@
 
     GET ?from=SEQ&to=SEQ         frames as they lie on the disk, until ANSWER_BYTES are passed
     GET ?from=SEQ&to=SEQ&most=N  no frames: only up to which row they carry so many bytes
+    GET ?from=SEQ&to=SEQ&shares=N  no frames: where to cut them so that each piece costs as much
 
 The bytes are only found here, in a thread and by the frames' headers: whoever reads them checks
 and decodes them (`spark.remote`). Seqs are text in JSON: they pass 2^53.
@@ -19,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from hubbub.errors import HubbubError, UnreadableError
 from hubbub.journal.content import told
 from hubbub.journal.frames import Frames
+from hubbub.journal.shares import PIECES
 from hubbub.schema import FORMAT_VERSION
 from hubbub.web.guarded import refused
 from hubbub.web.numbers import MOST, number_in
@@ -49,12 +51,15 @@ class JournalApi:
             begin = number_in(given, "from") if "from" in given else 0
             end = number_in(given, "to") if "to" in given else MOST
             most = number_in(given, "most") if "most" in given else 0
+            shares = number_in(given, "shares", PIECES) if "shares" in given else 0
         except ValueError as error:
             return refused(400, str(error))
         try:
             with told(self._directory):
                 if not asked:
                     return JSONResponse(self._listing())
+                if shares:
+                    return await self._shares(begin, end, shares)
                 return await self._range(begin, end, most)
         except UnreadableError as error:
             return refused(503, str(error))
@@ -71,6 +76,21 @@ class JournalApi:
             "committed": str(committed),
             "segments": [{"first": str(one.first), "bytes": one.size} for one in frames.segments()],
         }
+
+    async def _shares(self, begin: int, end: int, count: int) -> Response:
+        """Where to cut: ends[i] is the last row of a piece; all of them cost `cost`."""
+        committed = self._frames.committed()
+        after, upto = max(begin, 1) - 1, min(end, committed)
+        async with self._one:
+            found = await asyncio.to_thread(self._frames.shares, after, max(after, upto), count)
+        return JSONResponse(
+            {
+                "format": FORMAT_VERSION,
+                "id": self._frames.identity(),
+                "cost": found.cost,
+                "ends": [str(end) for end in found.ends],
+            }
+        )
 
     async def _range(self, begin: int, end: int, most: int) -> Response:
         committed = self._frames.committed()

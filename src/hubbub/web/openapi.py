@@ -14,6 +14,7 @@ import msgspec
 from starlette.routing import BaseRoute, Route
 
 from hubbub.core.limits import FIGURES_KEPT, HISTORY_MESSAGES, REFUSALS_KEPT
+from hubbub.journal.shares import PIECES
 from hubbub.web.journal import MEDIA_TYPE
 from hubbub.web.numbers import MOST
 from hubbub.web.publish import Line
@@ -173,6 +174,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
             Parameter("from", _SEQ, "the first row"),
             Parameter("to", _SEQ, "the last row"),
             Parameter("most", _SEQ, "no frames: up to which row they carry so many bytes"),
+            Parameter("shares", _number(PIECES, 1), "no frames: where to cut them in so many"),
         ),
         ("application/json", MEDIA_TYPE), (404, 500),
     ),
