@@ -62,7 +62,7 @@ def test_default_path_is_that_of_every_command() -> None:
 
 
 def offset(writer: Writer, seq: int, **more: int) -> dict[str, int]:
-    return {"v": 1, "parts": os.cpu_count() or 1, writer.id: seq, **more}
+    return {"v": 1, "parts": os.cpu_count() or 1, writer.id: seq, "lost": 0, **more}
 
 
 def test_a_stream_takes_what_is_committed_and_no_more_than_the_limit(
@@ -605,7 +605,7 @@ def test_a_stream_of_several_journals_goes_on_without_one_and_then_with_it(
     assert progress is not None
     latest = json.loads(progress.sources[0].latestOffset)
     assert latest == {
-        "v": 1, "parts": os.cpu_count(), writer.id: 101, other: 50, "sum": 151,
+        "v": 1, "parts": os.cpu_count(), writer.id: 101, other: 50, "lost": 0, "sum": 151,
         "away": {other: str(tmp_path / "other")},
     }  # fmt: skip
     assert not progress.sources[0].metrics, "Spark takes some now: report what is there"

@@ -7,7 +7,7 @@ Spark makes these objects anew in its planning process and in each worker, so th
 a partition is a range of seq, and who reads it looks for the segments then. Only committed rows
 exist, and rows never change: the same range always gives the same rows.
 
-An offset is the last seq that was read of each journal, `{"v": 1, "parts": 2, "6f…e1": 1234}`:
+An offset is the last seq that was read of each journal, `{"v": 1, "parts": 2, "6f…e1": 1234, "lost": 0}`:
 the version of this form, into how many tasks a batch is cut (so that a batch which is repeated
 is cut the same), and one entry a journal, by its id. Where rows are unlike one another, `cuts` has
 the last row of each task (`plan`), and the version is 2. `lost` counts the rows that were gone
@@ -332,7 +332,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for one in self._journals:
             counted, one.lost = max(counted - one.lost, 0), max(one.lost - counted, 0)
         if CUTS not in end:
-            return planned(wanted, by_rows([one.span for one in wanted], end[PARTS]))
+            # Who says nothing of what is lost is of a build that said nothing of cuts either.
+            least = 0 if LOST in end else self.options.partitions
+            return planned(wanted, by_rows([one.span for one in wanted], end[PARTS], least))
         cuts = cuts_in(end[CUTS])
         return planned(wanted, [cuts.get(name, ()) for name in seqs_of(end)])
 
@@ -351,8 +353,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self.options, partition, self.choice, self.shape)
 
     def _offset(self, seqs: Mapping[str, int], lost: int) -> Offset:
-        found = {VERSION: OFFSET_VERSION, PARTS: self.options.cores, **seqs}
-        return {**found, LOST: lost} if lost else found
+        return {VERSION: OFFSET_VERSION, PARTS: self.options.cores, **seqs, LOST: lost}
 
 
 def _check_names(options: Options, journals: Sequence[Journal]) -> None:
