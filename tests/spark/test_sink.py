@@ -138,6 +138,49 @@ def test_a_hub_that_takes_less_at_once_is_sent_less(start_hub: StartHub) -> None
             target._post(target.hub(), "r/0/0", 0, [{"topic": "a", "payload": "x" * size}], done)
 
 
+class Task:
+    """What Spark says of the task in which a sink writes."""
+
+    batch = "0"
+
+    @classmethod
+    def get(cls) -> type[Task]:
+        return cls
+
+    @classmethod
+    def getLocalProperty(cls, name: str) -> str:
+        return cls.batch
+
+    @classmethod
+    def partitionId(cls) -> int:
+        return 0
+
+
+@pytest.mark.interop
+def test_what_the_hub_would_skip_of_another_stream_of_the_same_name_is_said(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that is new, or put back, counts from 0 again: all that came was lost, silently,
+    until it passed the batch that the hub knew.
+    """
+    monkeypatch.setattr("hubbub.spark.sink.TaskContext", Task)
+    target = Target({"url": hub.url("http"), "query": "copy"}, schema())
+
+    def publish(batch: int, rows: int, text: str = "a") -> Published:
+        monkeypatch.setattr(Task, "batch", str(batch))
+        lines = [{"topic": "out", "payload": f"{text}{n}"} for n in range(rows)]
+        return target.publish("copy", iter([pa.RecordBatch.from_pylist(lines)] if rows else []))
+
+    assert publish(0, 30) == Published("copy", 30, 0)
+    assert publish(0, 30) == Published("copy", 0, 30)  # written again, as after a crash
+    with pytest.raises(Refused, match="hub took 30 messages before, and now there are 20"):
+        publish(0, 20, "b")
+    assert publish(7, 10) == Published("copy", 10, 0)
+    with pytest.raises(Refused, match="batch 3 of query copy comes after batch 7, .* checkpoint"):
+        publish(3, 25, "c")
+    assert len(published(hub)) == 40
+
+
 # With Spark
 
 

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from hubbub.errors import HubbubError, SettingError, without_user
+from hubbub.errors import HubbubError, Refused, SettingError, without_user
 from hubbub.spark.hub import Hub, TooLargeError
 from hubbub.spark.options import WRITE, access, checked, flag, number
 
@@ -60,6 +60,10 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "subtopic": (StringType,),
     "properties": (StringType,),
 }
+_ANOTHER: Final = (
+    "Give the write another name by the option query: then all that comes is published, what was "
+    "published before, too"
+)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -124,17 +128,27 @@ class Target:
         assert task is not None, "Spark writes in tasks"
         batch = task.getLocalProperty(_BATCH) or "0"
         name = f"{query}/{batch}/{task.partitionId()}"
-        hub, first = self.hub(), 0
+        hub, first, rows = self.hub(), 0, 0
         done = Published(query, 0, 0)
         for lines in self._parts(batches):
-            self._post(hub, name, first, lines, done)
+            newest, rows = self._post(hub, name, first, lines, done)
+            _check_newest(query, int(batch), newest)
             first += len(lines)
+        if first < rows:
+            raise Refused(
+                f"of partition {name} the hub took {rows} messages before, and now there are "
+                f"{first}: this batch was computed anew with other rows, or it is another one. "
+                f"Nothing of it is published. {_ANOTHER}"
+            )
         return done
 
     def _post(
         self, hub: Hub, name: str, first: int, lines: list[dict[str, Any]], done: Published
-    ) -> None:
-        """In halves if that is more than the hub takes at once, and from then on less."""
+    ) -> tuple[int, int]:
+        """In halves if that is more than the hub takes at once, and from then on less.
+
+        The newest batch of which the hub took something, and how much; of an older hub zeros.
+        """
         headers = {"Hubbub-Batch": name, "Hubbub-First": str(first)}
         body = _ENCODER.encode_lines(lines)
         try:
@@ -145,11 +159,12 @@ class Target:
             half = len(lines) // 2
             self._most = max(min(self._most, len(body)) // 2, 1)
             self._post(hub, name, first, lines[:half], done)
-            self._post(hub, name, first + half, lines[half:], done)
-            return
+            return self._post(hub, name, first + half, lines[half:], done)
         found = msgspec.json.decode(answer.body)
         done.taken += found["taken"]
         done.skipped += found["skipped"]
+        newest, _, rows = answer.headers.get("hubbub-taken", "0/0").partition("/")
+        return int(newest), int(rows)
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[dict[str, Any]]]:
         """The rows as messages, as many as one request takes."""
@@ -174,6 +189,16 @@ class Target:
         if "properties" in line:
             line["properties"] = _json(line["properties"])
         return line
+
+
+def _check_newest(query: str, batch: int, newest: int) -> None:
+    """Raise Refused for a batch that the hub skips, since it knows a newer one of that name."""
+    if batch < newest:
+        raise Refused(
+            f"batch {batch} of query {query} comes after batch {newest}, as the hub knows it: the "
+            "checkpoint is a new one, or was put back as it was before. Nothing of it is "
+            f"published. {_ANOTHER}"
+        )
 
 
 def _size(row: dict[str, Any]) -> int:

@@ -453,7 +453,14 @@ class PublishApi:
         if upload.refusal and at < whole:
             refusal = refused(503, f"{upload.refusal}; send the same again later")
         await self.safe()
-        return refusal or JSONResponse({"taken": taken, "skipped": skipped})
+        return refusal or JSONResponse({"taken": taken, "skipped": skipped}, headers=self._far(body))
+
+    def _far(self, body: Body) -> dict[str, str]:
+        """How far the partition is now: who sent less, or an older batch, can tell by it."""
+        if not body.name:
+            return {}
+        known = self._registry.of(body.name)
+        return {"hubbub-taken": f"{known.batch}/{known.rows}"}
 
     def _unfit(self, body: Body, sender: Session) -> Response | None:
         """Why these lines cannot follow what was taken, None if they can."""
