@@ -453,7 +453,8 @@ class PublishApi:
         if upload.refusal and at < whole:
             refusal = refused(503, f"{upload.refusal}; send the same again later")
         await self.safe()
-        return refusal or JSONResponse({"taken": taken, "skipped": skipped}, headers=self._far(body))
+        said = {"taken": taken, "skipped": skipped}
+        return refusal or JSONResponse(said, headers=self._far(body))
 
     def _far(self, body: Body) -> dict[str, str]:
         """How far the partition is now: who sent less, or an older batch, can tell by it."""
