@@ -9,7 +9,8 @@ exist, and rows never change: the same range always gives the same rows.
 
 An offset is the last seq that was read of each journal,
 `{"v": 1, "parts": 2, "6f…e1": 1234, "lost": 0}`: the version of this form, into how many tasks a
-batch is cut (so that a batch which is repeated is cut the same), and one entry a journal, by its id. Where rows are unlike one another, `cuts` has
+batch is cut (so that a batch which is repeated is cut the same), and one entry a journal, by its
+id. Where rows are unlike one another, `cuts` has
 the last row of each task (`plan`), and the version is 2. `lost` counts the rows that were gone
 before they were read. Which journals are there, and what of those that are not, is in `journals`.
 The options are in `options`.
