@@ -43,13 +43,16 @@ DISCONNECT: Final = 14
 
 
 class Peer:
-    """A client, and how it is written. `missing`: bytes to come of a message to `topic`."""
+    """A client, and how it is written. `missing`: bytes to come of a message to `topic`, each of
+    which has `step`.
+    """
 
-    __slots__ = ("send", "missing", "topic", "out")
+    __slots__ = ("send", "missing", "step", "topic", "out")
 
     def __init__(self, send: Callable[[bytes], object]) -> None:
         self.send = send
         self.missing = 0
+        self.step = 1
         self.topic = b""
         self.out: list[bytes] = []
 
@@ -94,14 +97,13 @@ class Floor:
     def publish(self, peer: Peer, data: bytes) -> None:
         missing = peer.missing
         if not missing:
-            peer.topic, step = topic_of(data), step_of(data)
-            peer.missing = -len(data) % step
+            peer.topic, peer.step = topic_of(data), step_of(data)
+            step = peer.step
             if data[0] & 2:
                 at = body_of(data) + 2 + len(peer.topic)  # each comes whole
                 ids = [data[n : n + 2] for n in range(at, len(data), step)]
                 self.promise(peer, b"".join([b"\x40\x02" + one for one in ids]))
-        else:
-            peer.missing = max(missing - len(data), 0)
+        peer.missing = (missing - len(data)) % peer.step
         for reader in self.readers.get(peer.topic) or self.every:
             self.send(reader, data)
         if self.file.fd >= 0:
