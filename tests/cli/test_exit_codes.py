@@ -34,6 +34,10 @@ ASKED: dict[str, list[tuple[str, int]]] = {
         ("sessions --url http://HUB", 0), (f"sessions --url http://{NOBODY}", 1), ("cats", 2),
     ],
     "end": [("queue nothing --url http://HUB", 1), (f"queue a --url http://{NOBODY}", 1)],
+    "bridge": [
+        ("cut-off nothing --url http://HUB", 1), (f"resume a --url http://{NOBODY}", 1),
+        ("burn a --url http://HUB", 2),
+    ],
     "requeue": [("nothing --url http://HUB", 1), (f"a --url http://{NOBODY}", 1)],
     "refusals": [("--url http://HUB", 0), (f"--url http://{NOBODY}", 1)],
     "remove-id": [("nothing --url http://HUB", 1), (f"a --url http://{NOBODY}", 1)],

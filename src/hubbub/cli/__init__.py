@@ -77,6 +77,10 @@ _LOOK: Final[dict[str, _Command]] = {
             "hubbub end retained plant/1/temp", "hubbub end session --away 30 --dry-run",
         ),
     ),
+    "bridge": _Command(
+        "hubbub.cli.bridge", "Cut a bridge off, or connect it again.",
+        ("hubbub bridge cut-off plant", "hubbub bridge resume plant"),
+    ),
     "requeue": _Command(
         "hubbub.cli.requeue", "Put dead letters back to where they died.",
         ("hubbub requeue jobs-dead --dry-run", "hubbub requeue jobs-dead --to jobs --limit 100"),

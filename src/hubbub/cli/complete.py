@@ -33,16 +33,25 @@ def settings(incomplete: str) -> list[str]:
 
 def queues(ctx: typer.Context, incomplete: str) -> list[str]:
     """Queues of the hub that was typed or of the surroundings; none if it does not say."""
+    return _listed(ctx, incomplete, "queues", "queue")
+
+
+def _listed(ctx: typer.Context, incomplete: str, kind: str, word: str) -> list[str]:
     from hubbub.cli.asked import Asked
 
     asked = urlencode({"search": incomplete, "limit": _SHOWN})
     typed = {name: ctx.params[name] for name in Asked._fields if ctx.params.get(name)}
     try:
-        found = Asked(**typed).placed().fetch(f"ls/queues?{asked}")["queues"]
+        found = Asked(**typed).placed().fetch(f"ls/{kind}?{asked}")[kind]
     except (HubbubError, KeyError):
         return []
-    names = [str(one["queue"]) for one in found]
+    names = [str(one[word]) for one in found]
     return [name for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name)]
+
+
+def bridges(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Bridges of that hub."""
+    return _listed(ctx, incomplete, "bridges", "bridge")
 
 
 def ended(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -51,6 +51,8 @@ from hubbub.journal.lock import holder
 from hubbub.journal.room import Room
 from hubbub.journal.segments import Directory
 from hubbub.runtime.binding import BACKLOG, ServerSocket
+from hubbub.runtime.cutoff import REASON as CUT_OFF
+from hubbub.runtime.cutoff import names_in
 from hubbub.runtime.descriptors import RESERVED, for_connections
 
 app = typer.Typer(add_completion=False)
@@ -154,6 +156,14 @@ def ports(settings: Settings) -> Iterator[Finding]:
                 yield Finding("listen", BAD, f"{error}", "free it, or listen elsewhere")
         else:
             yield Finding("listen", WELL, f"{listener.address} is free")
+
+
+def bridges(settings: Settings) -> Iterator[Finding]:
+    """Those that a start does not connect."""
+    cut = names_in(Path(settings.data)) if settings.bridge else []
+    for name in [one.name for one in settings.bridge if one.name in cut]:
+        advice = f"hubbub bridge resume {name}, while the hub runs"
+        yield Finding("bridge", NOTE, f"{name} is {CUT_OFF}", advice)
 
 
 def secrets(settings: Settings) -> Iterator[Finding]:
@@ -437,5 +447,6 @@ def java(settings: Settings) -> Iterator[Finding]:
 
 
 LOOKS: Final[tuple[Callable[[Settings], Iterator[Finding]], ...]] = (
-    program, ports, files, secrets, cluster, disk, room, descriptors, backlog, memory, clock, java,
+    program, ports, files, bridges, secrets, cluster, disk, room, descriptors, backlog, memory,
+    clock, java,
 )  # fmt: skip

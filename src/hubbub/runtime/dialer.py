@@ -34,6 +34,7 @@ log = logging.getLogger("hubbub.dialer")
 
 CONNECT_SECONDS: Final = 15.0  # for the connection and the TLS handshake
 FIRST_WAIT: Final = 1.0
+GOODBYE_SECONDS: Final = 1.0  # of who is cut off
 LASTED: Final = 10.0  # seconds after which a connection counts as one that worked
 DEFAULT_PORTS: Final = {False: 1883, True: 8883}
 
@@ -153,9 +154,13 @@ class LineCarrier(Carrier):
 
 
 class Dialer:
-    """Keeps one bridge connected. `line` is the connection of now, None between two."""
+    """Keeps one bridge connected. `line` is the connection of now, None between two. `cut`: it is
+    not to be connected before it is resumed.
+    """
 
-    def __init__(self, host: Host, settings: BridgeSettings, converse: Converse) -> None:
+    def __init__(
+        self, host: Host, settings: BridgeSettings, converse: Converse, cut: bool = False
+    ) -> None:
         self.hub = host
         self.settings = settings
         self.line: Line | None = None
@@ -164,9 +169,11 @@ class Dialer:
         self._addresses = [_address(text, settings.tls) for text in settings.addresses]
         if not self._addresses:
             raise SettingError(f"bridge {settings.name}: bridge.addresses is empty")
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._over() if cut else self._run())
 
     async def _run(self) -> None:
+        await self._over()
+        self.line = None
         wait, turn = FIRST_WAIT, 0
         while True:
             host, port = self._addresses[turn % len(self._addresses)]
@@ -201,13 +208,27 @@ class Dialer:
         if self.line is not None and self.line.connection is not None:
             self.line.connection.wake(now)
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "the hub is stopping") -> None:
         """Say goodbye; no further attempt."""
         self._task.cancel()
         line = self.line
         if line is not None and line.connection is not None and line.link is not None:
             line.connection.goodbye()
-            line.link.close("the hub is stopping")
+            line.link.close(reason)
+            self.hub.schedule()
+
+    def cut_off(self, reason: str) -> None:
+        """The same, and who does not take the goodbye soon goes without: it may be what floods."""
+        self.stop(reason)
+        self._task = asyncio.create_task(self._over())
+
+    def resume(self) -> None:
+        self._task.cancel()
+        self._task = asyncio.create_task(self._run())
+
+    async def _over(self) -> None:
+        """Until the last connection is gone."""
+        await self.ended(GOODBYE_SECONDS)
 
     async def ended(self, seconds: float) -> None:
         """Wait until the connection is closed, but not longer than that."""

@@ -46,7 +46,7 @@ from hubbub.errors import SettingError
 from hubbub.journal.room import Room
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
-from hubbub.runtime import cluster, descriptors, directory, removal, status
+from hubbub.runtime import cluster, cutoff, descriptors, directory, removal, status
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.arrivals import Arrivals
 from hubbub.runtime.backpressure import Backpressure
@@ -434,7 +434,8 @@ class Node:
             self.listeners.append(listener)
 
     def _dial(self) -> None:
-        self.dialers += [Dialer(self, one.settings, one.connect) for one in self.bridges]
+        self.cutoff = cutoff.CutOff(self, self.bridges, self.journal)
+        self.dialers += self.cutoff.dialers.values()
 
     # The tick
 
@@ -680,7 +681,7 @@ class Node:
             "compiled": is_compiled(),
             "time": self.clock.stamp(),
             **status.traffic(self.broker),
-            "bridges": [{"name": one.settings.name, "up": one.up} for one in self.bridges],
+            "bridges": cutoff.said(self.bridges),
             "journal": status.recorded(self.broker, self.journal, self.upkeep),
             "certificates": [said for one in self.listeners if (said := one.certified())],
             "authorities": [said for one in self.listeners if (said := one.trusted())],

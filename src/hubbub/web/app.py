@@ -46,7 +46,7 @@ from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.siblings import Says, Siblings
 from hubbub.schema import name_shown
-from hubbub.web import dashboard, ending, listing, openapi, prometheus, requeueing, script
+from hubbub.web import bridging, dashboard, ending, listing, openapi, prometheus, requeueing, script
 from hubbub.web.guarded import (
     ADMISSION,
     API,
@@ -95,7 +95,7 @@ _OF_EACH = (
 )  # fmt: skip
 
 
-class Host(ending.Host, typing.Protocol):
+class Host(ending.Host, bridging.Host, typing.Protocol):
     """What the application needs of the node that it is part of."""
 
     clock: Clock
@@ -129,6 +129,7 @@ class Application:
         self._looking = Looking(hub, self._safe, self._together)
         self._ending = ending.Ending(hub, self._safe, self._together)
         self._requeueing = requeueing.Requeueing(hub, self._safe, self._together)
+        self._bridging = bridging.Bridging(hub, self._safe, self._together)
         self.asgi = Starlette(
             routes=[
                 Route("/", dashboard.page),
@@ -141,6 +142,7 @@ class Application:
                 *self._looking.routes(),
                 *self._ending.routes(),
                 *self._requeueing.routes(),
+                *self._bridging.routes(),
                 Route(QUEUE, self._queue, methods=["GET", "DELETE"]),
                 Route(RETAINED, self._retained, methods=["GET", "DELETE"]),
                 Route(openapi.PATH, self._described),

@@ -59,8 +59,9 @@ CLIENTS: Final = "/api/v1/clients"
 SESSIONS: Final = "/api/v1/sessions"
 DELAYED: Final = "/api/v1/delayed"
 NODES: Final = "/api/v1/nodes"
+BRIDGES: Final = "/api/v1/bridges"
 BY_NAME: Final = (
-    PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, SESSIONS, DELAYED, NODES, HISTORY,
+    PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, SESSIONS, DELAYED, NODES, BRIDGES, HISTORY,
 )  # fmt: skip
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
 BROKEN_OFF: Final = "upload broken off"

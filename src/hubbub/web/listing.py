@@ -224,7 +224,8 @@ def _bridge(broker: Broker, session: Session) -> dict[str, Any]:
     state = broker.state.sessions.get((session.protocol, session.client))
     waits = len(state.backlog.entries) if state is not None else 0
     up = session.way_out() is not None
-    return sayable({"bridge": session.client, "up": up, "waiting": waits})
+    cut = bool(getattr(session, "cut", False))
+    return sayable({"bridge": session.client, "up": up, "waiting": waits, "cut_off": cut})
 
 
 KINDS: Final[dict[str, Callable[[Broker], Iterator[Thing]]]] = {

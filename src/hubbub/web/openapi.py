@@ -77,6 +77,7 @@ _AWAY: Final = (
     Parameter("seconds", _number(10**10, 1), "for how long their clients have not been here", True),
 )
 _A_QUEUE: Final = Parameter("name", _TOPIC, "the queue, without $queue/", True)
+_A_BRIDGE: Final = Parameter("name", _NAME, "its name in the settings", True)
 _REQUEUED: Final = (
     _A_QUEUE,
     Parameter("to", _TOPIC, "where all go; else each goes where it died"),
@@ -162,6 +163,12 @@ OPERATIONS: Final[dict[str, Operation]] = {
         refuses=(404, 409, 503),
     ),
     "DELETE /api/v1/queue/messages": Operation("Empty a queue", (_A_QUEUE,), refuses=(404,)),
+    "POST /api/v1/bridges/cut-off": Operation(
+        "End the connection of a bridge, and make no other", (_A_BRIDGE,), refuses=(404,)
+    ),
+    "POST /api/v1/bridges/resume": Operation(
+        "Connect a bridge that was cut off", (_A_BRIDGE,), refuses=(404,)
+    ),
     "GET /api/v1/queue/requeue": Operation(
         "Which dead letters would go where", _REQUEUED, refuses=(404,)
     ),

@@ -71,6 +71,7 @@ FAMILIES: Final = (
     Family("queue_oldest_seconds", GAUGE, "queues", "Age of its oldest message.", "name", "waits"),
     Family("queue_consumers", GAUGE, "queues", "Who takes from a queue now.", "name", "takers"),
     Family("bridge_up", GAUGE, "bridges", "Whether a bridge is connected.", "name", "up"),
+    Family("bridge_cut_off", GAUGE, "bridges", "1 while it is so by hand.", "name", "cut_off"),
     Family(
         "certificate_expires_seconds", GAUGE, "certificates",
         "When a listener's certificate is over, Unix time.", "listener", "expires",

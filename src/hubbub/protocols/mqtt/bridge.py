@@ -117,7 +117,7 @@ class BridgeSession(MqttSession):
     """The lasting session of one bridge; not a client, so nobody observes or addresses it.
 
     `qos_limit`, `retains` and `packet_limit` are what the broker said it can take; `keeps`:
-    whether it shall retain what is retained here.
+    whether it shall retain what is retained here. `cut`: it is cut off by hand.
     """
 
     def __init__(self, broker: Broker, name: str, topics: Topics, keeps: bool = True) -> None:
@@ -128,6 +128,7 @@ class BridgeSession(MqttSession):
         self.qos_limit = 2
         self.retains = True
         self.keeps = keeps
+        self.cut = False
         self.began = 0
         self.asks_all = False
         self._begin()
@@ -276,6 +277,7 @@ class Bridge:
             and (settings.try_private or name != "bridge")
         ]  # fmt: skip
         self._turn = 0
+        self._connection: BridgeConnection | None = None
 
     @property
     def speech(self) -> Speech:
@@ -287,7 +289,13 @@ class Bridge:
         log.info("bridge %s: trying MQTT %s", self.settings.name, self.speech.name)
 
     def connect(self, link: Link, address: str) -> Connection:
-        return BridgeConnection(self, link, address)
+        self._connection = BridgeConnection(self, link, address)
+        return self._connection
+
+    def goodbye(self, reason: str) -> None:
+        """Its connection, if there is one, is to end."""
+        if self._connection is not None:
+            self._connection.leave(reason)
 
     def change(self, up: bool) -> None:
         if self.up != up:
@@ -568,9 +576,12 @@ class BridgeConnection(Connection):
         self.session.resume()
 
     def goodbye(self) -> None:
-        if self.welcome:
+        self.leave("the hub is stopping")
+
+    def leave(self, reason: str) -> None:
+        if self.welcome and not self._over:
             self.link.write(codec.DISCONNECT_PACKET)
-        self._finish("the hub is stopping")
+        self._finish(reason)
 
     def lost(self, reason: str) -> None:
         if not self.welcome and not self._over and not reason:

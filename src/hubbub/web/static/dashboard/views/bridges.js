@@ -9,7 +9,7 @@ export class Bridges {
     this.pages = new Pages({ changed: again, label: "Search by name" });
     this.table = new Table({
       label: "Bridges", nothing: "No bridge is set up: see [[bridge]] in hubbub.toml.", key: (row) => row.bridge, columns: [
-        ["Bridge", (row) => row.bridge], ["State", (row) => (row.up ? "up" : "down")],
+        ["Bridge", (row) => row.bridge], ["State", (row) => (row.up ? "up" : row.cut_off ? "cut off by hand" : "down")],
         ["Waiting", (row) => number(row.waiting), "number"],
       ],
     });

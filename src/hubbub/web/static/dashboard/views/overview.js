@@ -110,7 +110,7 @@ function needs(now, figures) {
   if (now.journal.trouble) add("bad", `The journal cannot be written: ${now.journal.trouble}`);
   if (now.limits.not_taken) add("bad", `${now.limits.not_taken}: what would stay on the disk is refused`);
   if (now.limits.shared_out) add("warn", `The disk fills: ${now.limits.shared_out}`);
-  for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is down`);
+  for (const bridge of now.bridges) if (!bridge.up) add("bad", `The bridge ${bridge.name} is ${bridge.cut_off ? "cut off by hand" : "down"}`);
   if (now.cluster?.trouble) add("bad", `The cluster: ${now.cluster.trouble}`);
   if (now.cluster?.copies?.survives_power_loss === "no")
     add("warn", `Copies do not survive a loss of power of all servers: ${now.cluster.copies.power_loss}`);
