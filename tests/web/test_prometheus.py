@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -149,6 +149,62 @@ async def test_its_own_tool_finds_nothing(tmp_path: Path) -> None:
 def test_the_alerts_are_rules() -> None:
     done = promtool("check", "rules", str(DEPLOY / "prometheus-alerts.yml"))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def panels() -> list[dict[str, Any]]:
+    text = (DEPLOY / "grafana-dashboard.json").read_text("utf-8")
+    found: list[dict[str, Any]] = json.loads(text)["panels"]
+    return found
+
+
+async def test_how_fast_the_one_sends_who_sends_most(tmp_path: Path) -> None:
+    settings = Settings(data=str(tmp_path), listen=(), listener=(Listener(address="127.0.0.1:0"),))
+    async with Node(settings) as node:
+        broker = node.broker
+        broker.sampled.wake()
+        for name, count in (("quiet", 1), ("flood", 50)):
+            sender = Silent("mqtt", name, broker.open)
+            broker.connect(sender, broker.own("mqtt", name))
+            for _ in range(count):
+                broker.post(Message("a", b"12345"), sender)
+        broker.sampled.wake()
+        found = (await node.metrics())["busiest_sender"]
+        page = prometheus.page(await node.metrics()).decode()
+    assert 20 < found["messages_per_second"] <= 50
+    assert "hubbub_busiest_sender_messages_per_second" in page
+
+
+@pytest.mark.interop
+def test_what_the_panels_ask_can_be_asked(tmp_path: Path) -> None:
+    asked = [target["expr"] for panel in panels() for target in panel["targets"]]
+    rules = [
+        {"record": f"panel:{number}", "expr": one.replace("$instance", ".*")}
+        for number, one in enumerate(asked)
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    done = promtool("check", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_panel_lies_on_another_and_what_matters_at_night_has_one() -> None:
+    places = [panel["gridPos"] for panel in panels()]
+    cells = [
+        (x, y)
+        for one in places
+        for x in range(one["x"], one["x"] + one["w"])
+        for y in range(one["y"], one["y"] + one["h"])
+    ]
+    assert len(set(cells)) == len(cells) and max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+    text = json.dumps(panels())
+    for name in (
+        "certificate_expires_seconds", "client_ca_expires_seconds", "crl_expires_seconds",
+        "disk_free_bytes", "disk_trouble", "journal_trouble", "bridge_up", "bridge_cut_off",
+        "busiest_sender_messages_per_second", "queue_consumers", "cluster_node", "cluster_trouble",
+        "cluster_received_total", "cluster_kept", "cluster_copies_behind_seconds",
+    ):  # fmt: skip
+        assert f"hubbub_{name}" in text, name
 
 
 @pytest.mark.parametrize("file", ["prometheus-alerts.yml", "grafana-dashboard.json"])

@@ -63,8 +63,16 @@ def traffic(broker: Broker) -> dict[str, Any]:
         "dropped": metrics.dropped,
         "refused": metrics.refused,
         "held_back": metrics.held_back,
+        "busiest_sender": _busiest(broker),
         "slowed": metrics.slowed,
     }
+
+
+def _busiest(broker: Broker) -> dict[str, float]:
+    """How fast the one sends who costs most; who that is, `ls senders` says."""
+    found = broker.sampled.busiest()
+    rate, size = (found[0].rate, found[0].bytes) if found else (0.0, 0.0)
+    return {"messages_per_second": round(rate, 1), "bytes_per_second": round(size)}
 
 
 def limits(broker: Broker, connections: int, settings: Settings) -> dict[str, Any]:

@@ -61,6 +61,14 @@ FAMILIES: Final = (
     Family("call_seconds", HISTOGRAM, "call_seconds", "How long requests waited for an answer."),
     Family("history_seconds", HISTOGRAM, "history_seconds", "How long questions about it took."),
     Family("publishers_held_back", COUNT, "held_back", "Waits for the only reader, a slow one."),
+    Family(
+        "busiest_sender_messages_per_second", GAUGE, "busiest_sender.messages_per_second",
+        "How fast who costs most sends: `hubbub ls senders` names it.",
+    ),
+    Family(
+        "busiest_sender_bytes_per_second", GAUGE, "busiest_sender.bytes_per_second",
+        "The same in bytes of messages.",
+    ),
     Family("slowed", COUNT, "slowed", "Waits of clients that send too fast.", "setting"),
     Family("messages_dropped", COUNT, "dropped", "Messages that were lost.", "reason"),
     Family("quota_refused", COUNT, "refused", "What a user got no more of.", "pool"),
