@@ -49,7 +49,8 @@ _LEFT: Final = LEFT[: -len(b"%d}")]
 
 def left_at(said: bytes, time: int) -> int:
     """When it lost its connection, by the properties and the time of that row."""
-    digits = said[len(_LEFT) : -1] if said.startswith(_LEFT) else b""
+    is_said = said.startswith(_LEFT) and said.endswith(b"}")  # else nothing is between the two
+    digits = said[len(_LEFT) : -1] if is_said else b""
     return int(digits) if digits.isdigit() and len(digits) < 20 else time
 
 
