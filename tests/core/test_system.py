@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message
-from hubbub.core.system import System
-from tests.core.recording import Ear, StillClock, recording
+from hubbub.core.system import TOLD, System
+from tests.core.recording import Ear, StillClock, recording, settle
 
 DOCUMENT = Path(__file__).parents[2] / "docs/reference/sys-topics.md"
 
@@ -160,3 +160,16 @@ def test_the_document_names_them_all() -> None:
     averaged = set(re.findall(r"`(load/[^`]+)`", text))
     documented |= {f"{name}/{minutes}min" for name in averaged for minutes in (1, 5, 15)}
     assert documented == set(told(listener(Host().broker)))
+
+
+def test_very_many_hear_it_in_turns() -> None:
+    """All of it to 5,000 was one turn of 0.2 s, every ten seconds."""
+    host = Host()
+    ears = [listener(host.broker, name=f"ann{number}") for number in range(2 * TOLD + 1)]
+    for ear in ears:
+        ear.hear()
+    host.after(10)
+    heard = [len(ear.hear()) for ear in ears]
+    assert min(heard[:TOLD]) > 40 and not any(heard[TOLD:])
+    settle(host.broker)
+    assert all(ear.hear() for ear in ears[TOLD:])

@@ -18,15 +18,21 @@ from hubbub.core.topics import SYSTEM
 
 PREFIX: Final = SYSTEM + "/broker/"
 MINUTES: Final = (1, 5, 15)
+TOLD: Final = 250  # who are told all of it in a turn: some milliseconds
 
 
-def announce(broker: Broker, name: str) -> None:
-    """Tell who subscribes to a reading what it says now; no row is written."""
+def announce(broker: Broker, name: str, at: int = 0, most: int = 0) -> bool:
+    """Tell who subscribes to a reading what it says now; no row is written. Of very many so many at
+    most, from that one on; True if there are more.
+    """
     route = broker.route(broker.itself, name)
-    if route.subscriptions:
+    told = route.subscriptions
+    upto = at + most if most else len(told)
+    if at < len(told):
         run = run_of(broker.reading(name), broker.itself, route)
-        for subscription in route.subscriptions:
+        for subscription in told[at:upto]:
             subscription.session.deliver(run, subscription)
+    return upto < len(told)
 
 
 class Load:
@@ -83,8 +89,15 @@ class System:
             load.sample(now)
         self._most_clients = max(self._most_clients, self._clients())
         self._add_drops()
-        for name in self.broker.readings:
-            announce(self.broker, name)
+        self._tell(0)
+
+    def _tell(self, at: int) -> None:
+        """All to some, and the others in the next turns: thousands may want to hear all of it."""
+        more = False
+        for name in list(self.broker.readings):
+            more = announce(self.broker, name, at, TOLD) or more
+        if more:
+            self.broker.later(lambda: self._tell(at + TOLD))
 
     def _fill(self, readings: dict[str, Callable[[], str]]) -> None:
         broker, metrics, state = self.broker, self.broker.metrics, self.broker.state
