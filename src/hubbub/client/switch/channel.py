@@ -14,7 +14,7 @@ import asyncio
 import base64
 import ssl
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import SplitResult, unquote
 
 from hubbub.errors import Refused
@@ -111,8 +111,8 @@ class Stream(asyncio.Protocol):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A cast and no check: uvloop's transports do not inherit asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = f"the hub at {self._address.shown} closed the connection"
