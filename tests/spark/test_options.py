@@ -87,3 +87,17 @@ def test_the_document_has_every_option() -> None:
     for known in (READ, WRITE):
         for name, says in known.items():
             assert f"| `{name}` | {says} |" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("subscribe", "topics"), ("subscribePattern", "topics"),
+        ("kafka.bootstrap.servers", "url"), ("rowsPerBatch", "maxOffsetsPerTrigger"),
+        ("maxRowsPerBatch", "maxOffsetsPerTrigger"), ("includeHeaders", "columns"),
+    ],
+)  # fmt: skip
+def test_what_other_hubs_call_it_is_understood(name: str, meant: str) -> None:
+    """By its letters `subscribe` was next to `caFile`."""
+    with pytest.raises(SettingError, match=f"no option '{name.lower()}', did you mean {meant}"):
+        Options({name: "x"})

@@ -76,15 +76,30 @@ _PROVIDER: Final = "provider"  # among what a table of Spark's catalog says of i
 _OPTION: Final = "option."  # before the options of such a table
 
 
+# What sources of other hubs call them; the nearest name in letters would be another thing.
+_ELSEWHERE: Final = {
+    "subscribe": "topics",
+    "subscribepattern": "topics",
+    "assign": "topics",
+    "kafka.bootstrap.servers": "url",
+    "service.url": "url",
+    "includeheaders": "columns",
+    "maxrecordsperpartition": "minPartitions",
+    "rowsperbatch": "maxOffsetsPerTrigger",
+}
+
+
 def checked(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """The options by their names in lower case. SettingError for one that does not exist."""
     names = {name.lower(): name for name in known}
     lower = {name.lower(): value for name, value in given.items()}
     for name in lower:
         if name not in names and name not in _SPARKS:
-            near = get_close_matches(name, names, 1, 0.0)
+            near = _ELSEWHERE.get(name, "").lower()
+            if near not in names:
+                (near,) = get_close_matches(name, names, 1, 0.0)
             raise SettingError(
-                f"there is no option {name!r}, did you mean {names[near[0]]}? There are "
+                f"there is no option {name!r}, did you mean {names[near]}? There are "
                 + ", ".join(known)
             )
     return lower
