@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from starlette.requests import Request
 
 from hubbub.journal.compact import compact
 from hubbub.journal.frames import Frames
 from hubbub.journal.segments import Directory
 from hubbub.journal.shares import ROW_COST, Piece, Shares, Stretch, ends_of, shared
 from hubbub.pipeline.layout import cut_of, ends_at
+from hubbub.spark.hub import Answer
+from hubbub.spark.journals import Journal
 from hubbub.spark.options import Options
 from hubbub.spark.plan import Span, Wanted, by_rows, cuts_in, fair, text_of
+from hubbub.spark.remote import Remote
 from hubbub.spark.source import Reader, StreamReader
+from hubbub.web.journal import JournalApi
 from tests.process import RunningHub
 from tests.spark.fixtures import Writer, publish
 
@@ -155,6 +162,45 @@ def test_of_a_long_journal_only_files_in_which_a_cut_falls_are_walked() -> None:
     assert found.ends == (3250, 8_000) and found.cost > 5 * (64 << 20) + ROW_COST * 5_000
 
 
+def test_whoever_asks_how_far_so_many_bytes_reach_is_told_soon(tmp_path: Path) -> None:
+    """All other readers of a hub's journal waited until one of them had been told of all of it."""
+    frames = Frames(Path(unlike(tmp_path / "data")))
+    position, left, most = 0, 3_000_000, 3_000_000
+    answers = 0
+    while True:
+        reach = frames.reach(position, 2040, left, 0.0)
+        answers, left = answers + 1, left - reach.carried
+        if left < 0:
+            break
+        position = reach.seq
+    assert position == frames.within(0, 2040, most) and answers > 20
+
+
+async def test_a_hub_is_asked_on_where_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(unlike(tmp_path / "data"))
+    plain, api = Frames(path), JournalApi(path)
+    monkeypatch.setattr("hubbub.web.journal.WALK_SECONDS", 0.0)
+    questions: list[str] = []
+
+    class Asked:
+        name = "here"
+
+        def ask(self, method: str, where: str) -> Answer:
+            questions.append(where)
+            query = urllib.parse.urlsplit(where).query.encode()
+            request = Request({"type": "http", "query_string": query})
+            found = asyncio.run(api(request))
+            return Answer(dict(found.headers), bytes(found.body))
+
+    shelf = Remote(Asked())  # type: ignore[arg-type]
+    for most in (1, 900_000, 3_000_000, 10**12):
+        found = await asyncio.to_thread(shelf.within, 0, 2040, most)
+        assert found == plain.within(0, 2040, most)
+    assert len(questions) > 60
+
+
 @pytest.mark.interop
 def test_a_hub_says_where_to_cut(tmp_path: Path) -> None:
     path = unlike(tmp_path / "data")
@@ -163,6 +209,10 @@ def test_a_hub_says_where_to_cut(tmp_path: Path) -> None:
     try:
         given = {"url": hub.url("http"), "minPartitions": "4", "endingOffsets": "2041"}
         assert [upto for _, upto in cut(Reader(Options(given)))] == list(expected.ends)
+        shelf = Journal(hub.url("http"), Options({"url": hub.url("http")})).table.shelf
+        plain = Frames(Path(path))
+        for most in (1, 900_000, 10**12):  # in however many answers
+            assert shelf.within(0, 2040, most) == plain.within(0, 2040, most)
         url = hub.url("http") + "/api/v1/journal?from=1&to=2040&shares="
         with pytest.raises(urllib.error.HTTPError, match="400"):
             urllib.request.urlopen(url + "4097")

@@ -9,6 +9,7 @@ lock, never writes, and knows no pyarrow.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import time
@@ -49,6 +50,14 @@ class Segment(NamedTuple):
 
     first: int
     size: int
+
+
+class Reach(NamedTuple):
+    """Up to which row one came, what the rows up to there carry, and whether that is all."""
+
+    seq: int
+    carried: int
+    whole: bool
 
 
 class Marks:
@@ -216,13 +225,19 @@ class Frames:
         Counted is what rows bring (payloads, names, properties), as it is in memory: compressed
         frames by what they become. A frame counts as a whole, and the first one always fits.
         """
-        carried, position = 0, after
+        return self.reach(after, upto, most).seq
+
+    def reach(self, after: int, upto: int, most: int, seconds: float = math.inf) -> Reach:
+        """The same, or as far as one comes in so many seconds."""
+        carried, position, until = 0, after, time.monotonic() + seconds
         for found, size in self.sizes(after, upto):
-            carried += max(size - _BARE - ROW_BYTES * found.rows, 0)
-            if carried > most and position > after:
-                return position
-            position = min(found.last, upto)
-        return upto
+            more = carried + max(size - _BARE - ROW_BYTES * found.rows, 0)
+            if more > most and position > after:
+                return Reach(position, carried, True)
+            carried, position = more, min(found.last, upto)
+            if position < upto and time.monotonic() > until:
+                return Reach(position, carried, False)
+        return Reach(upto, carried, True)
 
     def shares(self, after: int, upto: int, count: int) -> Shares:
         """The range in at most `count` pieces that cost who reads them about as much."""

@@ -13,6 +13,7 @@ which is little beside a piece. There the cost is taken for even. No cut is exac
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -23,7 +24,7 @@ from hubbub.journal.frame import Frame
 ROW_COST: Final = 768  # bytes that Spark moves while it makes one row: 600 to 1,100 were measured
 PIECES: Final = 4096  # that are asked for at most
 SLIGHT: Final = 4  # a file that is less than this part of a piece is not walked
-WALKED: Final = 30_000  # frames that are looked at for one question: 0.15 s of a processor
+WALK_SECONDS: Final = 0.1  # for one question: others who read the journal of a hub wait for it
 
 
 Sizes = Callable[[int, int], Iterator[tuple[Frame, int]]]  # the frames of a range, their bytes
@@ -61,15 +62,13 @@ def shared(
     """
     found = [_outlined(one, after, upto) for one in pieces]
     total = sum(one.cost for one in found)
-    left = WALKED
+    until = time.monotonic() + WALK_SECONDS
     refined: list[Stretch] = []
     cuts = _spots(found, total, count)
     for index, one in enumerate(found):
         matters = one.cost * count * SLIGHT > total
-        if left and matters and (index in cuts or index in (0, len(found) - 1)):
-            walked = list(_walked(sizes, one, left))
-            left -= min(len(walked), left)
-            refined += walked
+        if matters and (index in cuts or index in (0, len(found) - 1)):
+            refined += _walked(sizes, one, until)
         else:
             refined.append(one)
     return Shares(sum(one.cost for one in refined), ends_of(refined, count))
@@ -117,16 +116,15 @@ def _outlined(piece: Piece, after: int, upto: int) -> Stretch:
     return Stretch(first, last, size + ROW_COST * (last - first))
 
 
-def _walked(sizes: Sizes, stretch: Stretch, most: int) -> Iterator[Stretch]:
-    """Frame by frame, `most` of them; behind those the rest as the stretch has it."""
-    position, seen = stretch.after, 0
+def _walked(sizes: Sizes, stretch: Stretch, until: float) -> Iterator[Stretch]:
+    """Frame by frame, until then; behind those the rest as the stretch has it."""
+    position = stretch.after
     for found, size in sizes(stretch.after, stretch.upto):
-        if seen == most:
+        if time.monotonic() > until:
             rows = stretch.upto - position
             part = rows / (stretch.upto - stretch.after)
             yield Stretch(position, stretch.upto, round(stretch.cost * part))
             return
-        seen += 1
         last = min(found.last, stretch.upto)
         rows = last - max(found.first - 1, position)
         yield Stretch(position, last, size * rows // found.rows + ROW_COST * rows)

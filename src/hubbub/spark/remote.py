@@ -91,9 +91,17 @@ class Remote:
 
     def within(self, after: int, upto: int, most: int) -> int:
         """See `Frames.within`. A hub that does not know the question answers with some frames."""
-        headers, _ = self._hub.ask("GET", f"{PATH}?from={after + 1}&to={upto}&most={most}")
-        self._check(headers["hubbub-journal"], int(headers["hubbub-format"]))
-        return int(headers["hubbub-upto"])
+        left, position = most, after
+        while True:
+            asked = f"{PATH}?from={position + 1}&to={upto}&most={max(left, 1)}"
+            headers, _ = self._hub.ask("GET", asked)
+            self._check(headers["hubbub-journal"], int(headers["hubbub-format"]))
+            left -= int(headers.get("hubbub-carried", 0))
+            if left < 0 and position > after:
+                return position  # the first frame always fits, but that was another one
+            position = max(int(headers["hubbub-upto"]), position)
+            if left <= 0 or headers.get("hubbub-more", "0") == "0":
+                return position  # else it has looked as long as it may at once
 
     def shares(self, after: int, upto: int, count: int) -> Shares | None:
         """See `Frames.shares`. A hub that does not know the question answers with some frames."""

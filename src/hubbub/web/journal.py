@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 
 from hubbub.errors import HubbubError, UnreadableError
 from hubbub.journal.content import told
-from hubbub.journal.frames import Frames
-from hubbub.journal.shares import PIECES
+from hubbub.journal.frames import Frames, Reach
+from hubbub.journal.shares import PIECES, WALK_SECONDS
 from hubbub.schema import FORMAT_VERSION
 from hubbub.web.guarded import refused
 from hubbub.web.numbers import MOST, number_in
@@ -30,10 +30,14 @@ MEDIA_TYPE: Final = "application/vnd.hubbub.frames"
 
 
 class _Found(NamedTuple):
-    """Frames in pieces, and the last seq of which nothing more will come."""
+    """Frames in pieces, and the last seq of which nothing more will come.
+
+    `reach`: of a question for no frames, how far it came.
+    """
 
     pieces: list[bytes]
     upto: int
+    reach: Reach | None = None
 
 
 class JournalApi:
@@ -104,11 +108,15 @@ class JournalApi:
             "hubbub-upto": str(found.upto),
             "hubbub-committed": str(committed),
         }
+        if found.reach is not None:
+            headers["hubbub-carried"] = str(found.reach.carried)
+            headers["hubbub-more"] = str(int(not found.reach.whole))
         return Response(b"".join(found.pieces), media_type=MEDIA_TYPE, headers=headers)
 
     def _find(self, after: int, upto: int, most: int) -> _Found:
         if most:
-            return _Found([], max(after, self._frames.within(after, upto, most)))
+            reach = self._frames.reach(after, upto, most, WALK_SECONDS)
+            return _Found([], max(after, reach.seq), reach)
         pieces, size = [], 0
         for data, found in self._frames.between(after, upto, check=False):
             pieces.append(data[found.at : found.at + found.size])
