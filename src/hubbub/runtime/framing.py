@@ -12,8 +12,9 @@ from hubbub.core.link import Framing
 from hubbub.core.turns import Stint
 from hubbub.errors import ProtocolError
 from hubbub.runtime.rates import Paying
-from hubbub.wire.websocket import Frames, close_frame, frame
+from hubbub.wire.websocket import Frames, close_frame, frame, frame_head
 
+WHOLE: Final = 65_536  # bytes of a flush that are not joined: a large payload is shared by many
 FRAMES_LOOKED: Final = 16  # of one client, from one look at the time to the next
 
 
@@ -26,7 +27,10 @@ class WebSocketFraming(Framing):
 
     def frame(self, pieces: list[bytes]) -> list[bytes]:
         if self._streams:
-            return [frame(b"".join(pieces))]
+            size = sum(map(len, pieces))
+            if size < WHOLE:
+                return [frame(b"".join(pieces))]
+            return [frame_head(size), *pieces]
         return [frame(piece) for piece in pieces]
 
     def farewell(self) -> bytes:

@@ -65,12 +65,16 @@ def handshake_response(request: Request, subprotocol: str = "") -> bytes:
 
 def frame(payload: bytes, opcode: int = BINARY) -> bytes:
     """A whole message in one frame, as a server sends it."""
-    size = len(payload)
+    return frame_head(len(payload), opcode) + payload
+
+
+def frame_head(size: int, opcode: int = BINARY) -> bytes:
+    """What stands before a payload of this size."""
     if size < 126:
-        return bytes((FIN | opcode, size)) + payload
+        return bytes((FIN | opcode, size))
     if size < 0x10000:
-        return bytes((FIN | opcode, 126)) + size.to_bytes(2, "big") + payload
-    return bytes((FIN | opcode, 127)) + size.to_bytes(8, "big") + payload
+        return bytes((FIN | opcode, 126)) + size.to_bytes(2, "big")
+    return bytes((FIN | opcode, 127)) + size.to_bytes(8, "big")
 
 
 def masked_frame(payload: bytes, opcode: int = BINARY) -> bytes:

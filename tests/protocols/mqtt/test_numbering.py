@@ -83,7 +83,7 @@ def test_a_piece_is_bounded_in_bytes() -> None:
     ann.subscribe("a", 1)
     ann.far.hang_up()
     for number in range(4):
-        bob.publish("a", bytes(numbering.WAITING_BYTES), 1, packet_id=number + 1)
+        bob.publish("a", bytes(numbering.APART - 1), 1, packet_id=number + 1)
     backlog = stage.broker.state.sessions["mqtt", "ann"].backlog
     assert len(numbering.waiting(backlog, stage.broker.log, 20, PLAIN, Rights())) == 1
 

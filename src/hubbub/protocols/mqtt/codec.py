@@ -176,22 +176,28 @@ def properties_size(data: bytes, at: int) -> tuple[int, int]:
 
 def publish(
     topic: bytes, payload: bytes, qos: int, retain: bool = False, packet_id: int = 0,
-    dup: bool = False, properties: bytes = b"",
+    dup: bool = False, properties: bytes = b"", apart: bool = False,
 ) -> bytes:  # fmt: skip
-    """A PUBLISH; for QoS 1 and 2 with its packet id, which may be a placeholder of 0."""
+    """A PUBLISH; for QoS 1 and 2 with its packet id, which may be a placeholder of 0. If `apart`
+    without its payload: what is written behind it.
+    """
     identifier = IDS[2 * packet_id : 2 * packet_id + 2] if qos else b""
     said = len(topic).to_bytes(2, "big") + topic
-    return put_together(dup << 3 | qos << 1 | retain, said, identifier + properties, payload)
+    flags, begin = dup << 3 | qos << 1 | retain, identifier + properties
+    return put_together(flags, said, begin, payload, apart)
 
 
-def put_together(flags: int, topic: bytes, begin: bytes, payload: bytes) -> bytes:
+def put_together(
+    flags: int, topic: bytes, begin: bytes, payload: bytes, apart: bool = False
+) -> bytes:
     """A PUBLISH of these flags; its topic lies behind its length, as in a packet, and what lies
-    between topic and payload begins what follows: packet id and properties.
+    between topic and payload begins what follows: packet id and properties. If `apart` the
+    payload is counted only.
     """
     size = len(topic) + len(begin) + len(payload)
     head = PUBLISH << 4 | flags
     start = bytes((head, size)) if size < 128 else bytes((head,)) + variable(size)
-    return b"".join((start, topic, begin, payload))
+    return b"".join((start, topic, begin, b"" if apart else payload))
 
 
 def publish_body(packet: Publish) -> bytes:

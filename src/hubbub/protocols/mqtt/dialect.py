@@ -263,10 +263,12 @@ class Dialect:
 
     def publish(
         self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
-        ids: Ids = (), alias: int = 0, named: bool = True,
+        ids: Ids = (), alias: int = 0, named: bool = True, apart: bool = False,
     ) -> bytes:  # fmt: skip
+        """Its packet; if `apart` without the payload, which is written behind it."""
         topic = self.shown(message.topic)
-        return codec.publish(topic, message.payload, qos, retain, packet_id, dup)
+        none = b""
+        return codec.publish(topic, message.payload, qos, retain, packet_id, dup, none, apart)
 
     def message(self, packet: codec.Publish, sender: Session, retain: bool) -> Message:
         """A message from the wire."""
@@ -312,18 +314,18 @@ class Dialect5(Dialect):
 
     def publish(
         self, message: Message, qos: int, retain: bool, packet_id: int = 0, dup: bool = False,
-        ids: Ids = (), alias: int = 0, named: bool = True,
+        ids: Ids = (), alias: int = 0, named: bool = True, apart: bool = False,
     ) -> bytes:  # fmt: skip
         topic = self.shown(message.topic) if named else b""
         if not (ids or alias or _has_properties(message)):
             said = codec.NO_PROPERTIES
-            return codec.publish(topic, message.payload, qos, retain, packet_id, dup, said)
+            return codec.publish(topic, message.payload, qos, retain, packet_id, dup, said, apart)
         properties = self.properties(message)
         properties.subscriptions.extend(ids)
         if alias:
             properties.numbers[spec.TOPIC_ALIAS] = alias
         return codec.publish(
-            topic, message.payload, qos, retain, packet_id, dup, properties.encode()
+            topic, message.payload, qos, retain, packet_id, dup, properties.encode(), apart
         )
 
     def message(self, packet: codec.Publish, sender: Session, retain: bool) -> Message:

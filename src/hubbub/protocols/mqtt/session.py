@@ -40,9 +40,11 @@ from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.codec import PacketError
 from hubbub.protocols.mqtt.dialect import PLAIN, Dialect, Ids, PublishEncoding5
 from hubbub.protocols.mqtt.numbering import (
+    APART,
     PACKET_IDS,
+    hand_over,
     in_order,
-    numbered,
+    in_two,
     packet_id,
     releases,
     waiting,
@@ -341,15 +343,11 @@ class MqttSession(Session):
             encoding = subscription.encodings[run.qos]
             if self.alias_limit:
                 encoding = self._aliased(run.route.name, encoding, first=qos == 1)
-            image = numbered(run, encoding, backlog.sent)
-            backlog.sent += count
-            self.traffic.delivered += count
             if qos == 2:
                 self.twofold = True
-                link.prompt = True
-                link.hold(image)
-            else:
-                link.write(image)
+            hand_over(link, run, encoding, backlog.sent, qos == 2)
+            backlog.sent += count
+            self.traffic.delivered += count
         else:
             self.pump()
 
@@ -451,26 +449,28 @@ class MqttSession(Session):
         retain = backlog.retained(number) or (as_published and message.retain)
         alias = self._aliases.get(message.topic, 0)
         self._show_reply_id(message)
+        payload = message.payload if self.serial is None and len(message.payload) >= APART else b""
         frame = self.dialect.publish(
-            message, qos, retain, packet_id(number), number < backlog.tried, ids, alias, not alias
-        )
-        if len(frame) > self.packet_limit:
+            message, qos, retain, packet_id(number), number < backlog.tried, ids, alias, not alias,
+            payload != b"",
+        )  # fmt: skip
+        if len(frame) + len(payload) > self.packet_limit:
             self._skip(number, seq, TOO_LARGE)
             return
         backlog.sent += 1
         self.traffic.delivered += 1
         if qos == 2:
             self.twofold = True
-            self._send_qos_2(link, number, frame)
+            self._send_qos_2(link, number, frame, payload)
         else:
-            link.write(frame)
+            in_two(link, frame, payload, False)
 
-    def _send_qos_2(self, link: Link, number: int, packet: bytes) -> None:
+    def _send_qos_2(self, link: Link, number: int, packet: bytes, payload: bytes = b"") -> None:
         link.prompt = True
         if self.serial is not None:
             self.serial.deliver(packet_id(number), packet)
         else:
-            link.hold(packet)
+            in_two(link, packet, payload, True)
 
     def _expired(self, message: Message) -> bool:
         return 0 < message.expires <= self.broker.clock.stamp()
