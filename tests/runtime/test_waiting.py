@@ -272,25 +272,48 @@ async def test_what_a_connection_keeps_for_long_counts_and_is_not_half_sent(hub:
 async def test_who_reads_no_answers_is_ended_and_who_reads_is_not(hub: Node) -> None:
     address = hub.listeners[0].address
     async with mqtt.connect(f"mqtt://{address}", client_id="writer") as writer:
-        await writer.publish("big", bytes(8 * MIB), qos=1, retain=True)
+        for number in range(10):  # each its own: of one payload all who wait for it share a copy
+            await writer.publish(f"big/{number}", bytes(8 * MIB), qos=1, retain=True)
     deaf = []
     for number in range(10):
         peer = socket.socket()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.setblocking(False)
         await asyncio.get_running_loop().sock_connect(peer, (address.host, address.port))
-        peer.send(codec.connect(b"deaf%d" % number, True, 0) + codec.subscribe(1, [(b"big", 1)]))
+        wish = b"big/%d" % number, 1
+        peer.send(codec.connect(b"deaf%d" % number, True, 0) + codec.subscribe(1, [wish]))
         deaf.append(peer)
     async with asyncio.timeout(10):
         while CROWDED_OUT not in hub.broker.metrics.dropped:
             await asyncio.sleep(0.01)
     assert hub.waiting.total <= BUDGET
     async with mqtt.connect(f"mqtt://{address}", client_id="reader") as reader:
+        await reader.subscribe("big/0", qos=1)
+        async with asyncio.timeout(10):
+            async for message in reader.messages():
+                assert len(message.payload) == 8 * MIB
+                break
+    for peer in deaf:
+        peer.close()
+
+
+async def test_who_waits_for_the_same_large_message_has_one_copy_of_it(hub: Node) -> None:
+    address = hub.listeners[0].address
+    async with mqtt.connect(f"mqtt://{address}", client_id="writer") as writer:
+        await writer.publish("big", bytes(8 * MIB), qos=1, retain=True)
+    deaf = []
+    for number in range(10):
+        _, peer = await greeted(hub, b"deaf%d" % number)
+        peer.transport.pause_reading()  # type: ignore[attr-defined]
+        peer.write(codec.subscribe(1, [(b"big", 1)], codec.NO_PROPERTIES))
+        deaf.append(peer)
+    async with mqtt.connect(f"mqtt://{address}", client_id="reader") as reader:
         await reader.subscribe("big", qos=1)
         async with asyncio.timeout(10):
             async for message in reader.messages():
                 assert len(message.payload) == 8 * MIB
                 break
+    assert CROWDED_OUT not in hub.broker.metrics.dropped
     for peer in deaf:
         peer.close()
 
