@@ -141,6 +141,8 @@ OF_A_HUB: Final[tuple[Asked, ...]] = (
     ("switch tail", "--url http://HUB", 0, ""),
     ("switch mscgen", "--url http://HUB", 0, "msc"),
     ("switch diagnostics", "--url http://HUB", 0, "jobs"),
+    ("requeue", "jobs --dry-run --url http://HUB", 0, "jobs: nothing is in it"),
+    ("bridge", "cut-off nobody --url http://HUB", 1, ""),
     ("switch destroy", "jobs --url http://HUB", 0, ""),
     ("end", "retained demo/a --url http://HUB", 0, ""),
     ("remove-id", "demo/id --url http://HUB", 0, ""),

@@ -319,6 +319,8 @@ OPERATIONS: dict[str, dict[object, str]] = {
         guarded.TAIL: verbs.SUBSCRIBE, guarded.QUEUE: verbs.CONSUME,
         guarded.QUEUE + "/messages": verbs.DESTROY, guarded.CLIENTS: verbs.MANAGE,
         guarded.SESSIONS: verbs.MANAGE, guarded.DELAYED: verbs.MANAGE, guarded.NODES: verbs.MANAGE,
+        guarded.SESSIONS + "/away": verbs.MANAGE, guarded.QUEUE + "/requeue": verbs.CONFIGURE,
+        guarded.BRIDGES + "/cut-off": verbs.MANAGE, guarded.BRIDGES + "/resume": verbs.MANAGE,
         guarded.JOURNAL: verbs.TRACE, guarded.PUBLISH: verbs.PUBLISH,
         guarded.HISTORY + "/{topic:path}": verbs.SUBSCRIBE,
         guarded.PUBLISH + "/{query}": "its own", script.PATH: "no secret",

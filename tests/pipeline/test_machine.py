@@ -224,7 +224,7 @@ def planner_of(process: int) -> int:
     """The Python that plans the newest stream."""
     tasks = Path(f"/proc/{java_of(process)}/task").glob("*/children")
     children = [int(one) for task in tasks for one in task.read_text().split()]
-    return max(one for one in children if b"python_streaming_source_runner" in _command(one))
+    return max(one for one in children if b"hubbub.spark.planner" in _command(one))
 
 
 def _command(process: int) -> bytes:
