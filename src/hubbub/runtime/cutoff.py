@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from hubbub.errors import SettingError
+from hubbub.journal.files import write_whole
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.runtime.dialer import Dialer, Host
@@ -81,18 +81,8 @@ class CutOff:
         if self.directory is None:
             return
         file = self.directory / FILE
-        beside = file.with_name(f".{FILE}")
         try:
-            with beside.open("w") as opened:
-                opened.write(json.dumps(sorted(names)) + "\n")
-                opened.flush()
-                os.fsync(opened.fileno())
-            os.replace(beside, file)
-            number = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(number)
-            finally:
-                os.close(number)
+            write_whole(file, json.dumps(sorted(names)).encode() + b"\n")
         except OSError as error:
             raise SettingError(f"cannot write {file}: {error.strerror}") from None
 

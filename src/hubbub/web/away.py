@@ -19,6 +19,7 @@ from hubbub.core.session import Revival, Session
 from hubbub.web.publish import Inside
 from hubbub.web.query import sayable
 from hubbub.web.together import Together
+from hubbub.web.turns import done_in_turns
 
 ENDED: Final = 5_000  # of one request, so that it is answered in time
 SHOWN: Final = 10_000  # of one answer: for each all are gone through
@@ -97,34 +98,25 @@ class Away:
         return {"count": count, "sessions": rows}
 
     async def _ended(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
-        broker, most = self._hub.broker, int(given["limit"])
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        broker.in_turns(self._in_turns(given, most, done))
-        self._hub.schedule()
-        count = await done
-        if count:
-            away = f"{given['protocol']} {count} away for {int(given['away']) / DAY:g} days"
+        broker, over = self._hub.broker, list[str]()
+        await done_in_turns(self._hub, self._end(given, over))
+        if over:
+            away = f"{given['protocol']} {len(over)} away for {int(given['away']) / DAY:g} days"
             broker.audit.managed(asks, "end sessions", away)
             self._hub.schedule()
             await self._safe()
-        return {"count": count}
+        return {"count": len(over)}
 
-    def _in_turns(
-        self, given: dict[str, str], most: int, done: asyncio.Future[int]
-    ) -> Iterator[None]:
-        count, passed, broker = 0, 0, self._hub.broker
+    def _end(self, given: dict[str, str], over: list[str]) -> Iterator[None]:
+        """Those that are meant, as many as may be; `over` gets the clients whose sessions were."""
+        if self._hub.broker.undecided:
+            return  # another node may have what lasts here
         protocols = [one for one in self._hub.protocols if one.name == given["protocol"]]
-        try:
-            if broker.undecided:
-                return  # another node may have what lasts here
-            for session in self._found(given):
-                if count >= most:
-                    return
-                passed += 1
-                if session is not None:  # it may have come back since it was found
-                    count += any(one.end_away(session.client) for one in protocols)
-                if session is not None or not passed % LOOKED:
-                    yield
-        finally:
-            if not done.done():
-                done.set_result(count)
+        most = int(given["limit"])
+        for passed, session in enumerate(self._found(given), 1):
+            if len(over) >= most:
+                return
+            if session is not None and any(one.end_away(session.client) for one in protocols):
+                over.append(session.client)  # else it has come back since it was found
+            if session is not None or not passed % LOOKED:
+                yield

@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,12 +23,11 @@ from hubbub.core.session import Session
 from hubbub.errors import SettingError
 from hubbub.runtime.cutoff import CutOff
 from hubbub.schema import name_shown
+from hubbub.web.ending import OF_OTHERS
 from hubbub.web.guarded import ADMISSION, BRIDGES, refused, session_of
 from hubbub.web.publish import Inside
 from hubbub.web.query import asked
 from hubbub.web.together import Together
-
-OF_OTHERS: Final = "$SYS/#"
 
 
 class Host(Inside, typing.Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside
 from hubbub.web.query import asked
 from hubbub.web.together import Together
+from hubbub.web.turns import done_in_turns
 
 REQUEUE: Final = QUEUE_PATH + "/requeue"
 LOOKED: Final = 2_000  # messages of one request, so that it is answered in time
@@ -108,26 +109,12 @@ class Requeueing:
         )  # fmt: skip
         if only_look:
             async with self._one:
-                await self._until_done(work)
+                await done_in_turns(self._hub, work.pieces())
         else:
-            await self._until_done(work)
+            await done_in_turns(self._hub, work.pieces())
             if work.moved:
                 broker.audit.managed(asks, "requeue", QUEUE + given["name"])
             await self._safe()
         return {
             "moved": work.moved, "stayed": work.stayed, "next": work.next, "before": work.before
         }  # fmt: skip
-
-    async def _until_done(self, work: Requeue) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def pieces() -> Iterator[None]:
-            try:
-                yield from work.pieces()
-            finally:
-                if not done.done():
-                    done.set_result(None)
-
-        self._hub.broker.in_turns(pieces())
-        self._hub.schedule()
-        await done

@@ -1,0 +1,27 @@
+"""Long work of a request: it is done in turns of the loop, and its end waited for.
+
+Called by what ends or moves very many things (`away`, `requeueing`). Others are heard in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from hubbub.web.publish import Inside
+
+
+async def done_in_turns(hub: Inside, work: Iterator[None]) -> None:
+    """Do it piece by piece; what comes of it is the work's to say."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def pieces() -> Iterator[None]:
+        try:
+            yield from work
+        finally:
+            if not done.done():
+                done.set_result(None)
+
+    hub.broker.in_turns(pieces())
+    hub.schedule()
+    await done
