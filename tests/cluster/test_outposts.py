@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -16,6 +16,8 @@ from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queues import HANDED
 from tests.cluster.test_keeping import Keepers
 from tests.core.recording import Ear
+
+E = TypeVar("E", bound=Ear)
 
 
 def test_of_very_many_expected_queues_each_is_asked_for_some_looks_later() -> None:
@@ -39,18 +41,25 @@ def test_of_very_many_expected_queues_each_is_asked_for_some_looks_later() -> No
 
 def test_what_was_lent_goes_out_in_another_turn_where_consumers_had_much_in_this_one() -> None:
     """It waited until the next look, or until there was more."""
+    world, ann = apart(Ear)
+    here, home = (world.members[name].broker for name in ("a", "b"))
+    here.queues._handed, here.queues._handed_in = HANDED, here.clock.turned
+    home.post(Message("$queue/q", b"x", 1))
+    world.carry()
+    assert ann.hear() == [("$queue/q", b"x", 1)]
+
+
+def apart(consumer: type[E]) -> tuple[Keepers, E]:
+    """A queue that is at home at node b, and its only consumer, ann at node a."""
     world = Keepers(names=("a", "b"))
     world.meet()
     here, home = (world.members[name].broker for name in ("a", "b"))
     home.queues.named("q")
     world.carry()
-    ann = Ear(here, "ann")
+    ann = consumer(here, "ann")
     here.subscribe(ann.wish("$queue/q", 1))
     world.carry()
-    here.queues._handed, here.queues._handed_in = HANDED, here.clock.turned
-    home.post(Message("$queue/q", b"x", 1))
-    world.carry()
-    assert ann.hear() == [("$queue/q", b"x", 1)]
+    return world, ann
 
 
 class Hand(Ear):
@@ -153,15 +162,8 @@ def test_what_is_said_to_be_there_twice_or_was_not_lent_changes_nothing() -> Non
 def test_one_consumer_has_all_in_order_however_slow_the_line_is(seed: int) -> None:
     """What was on its way while some went back came before those."""
     chance = random.Random(seed)
-    world = Keepers(names=("a", "b"))
-    world.meet()
-    here, home = (world.members[name].broker for name in ("a", "b"))
-    home.queues.named("q")
-    world.carry()
-    ann = Window(here, "ann")
-    here.subscribe(ann.wish("$queue/q", 1))
-    world.carry()
-    outpost = world.members["a"].outposts.here["q"]
+    world, ann = apart(Window)
+    home, outpost = world.members["b"].broker, world.members["a"].outposts.here["q"]
     came: list[bytes] = []
     sent = went_back = 0
     for _ in range(600):
@@ -291,15 +293,9 @@ def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> Non
 
 def test_more_is_lent_where_it_is_taken_at_once_and_little_where_it_stays() -> None:
     """A frame for a few costs as much as one for very many; but what is lent nobody else has."""
-    world = Keepers(names=("a", "b"))
-    world.meet()
-    here, home = (world.members[name].broker for name in ("a", "b"))
-    queue = home.queues.named("q")
-    world.carry()
-    ann = Hand(here, "ann")
-    here.subscribe(ann.wish("$queue/q", 1))
-    world.carry()
-    outpost = world.members["a"].outposts.here["q"]
+    world, ann = apart(Hand)
+    home, outpost = world.members["b"].broker, world.members["a"].outposts.here["q"]
+    queue = home.state.queues["q"]
     lodger = world.members["b"].outposts.lodgers["a", "q"]
     count = 10 * CLUSTER_LENT_MOST
     sent = [b"%d" % number for number in range(count)]
