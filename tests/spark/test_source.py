@@ -42,6 +42,7 @@ from hubbub.spark import options
 from hubbub.spark.options import Options
 from hubbub.spark.plan import Range
 from hubbub.spark.source import HubbubDataSource, Reader, StreamReader, joined
+from hubbub.spark.start import java_class
 from tests.spark.fixtures import NOON, SECOND, Writer, publish, readings_rows
 
 
@@ -714,3 +715,10 @@ def test_a_journal_without_rows_has_no_rows(
     misspelt = spark.read.format("hubbub").option("path", str(tmp_path / "date")).load()
     with pytest.raises(PySparkException, match="date holds no journal: expected the data direct"):
         misspelt.count()
+
+
+def test_java_is_asked_for_a_class_once(spark: SparkSession) -> None:
+    view = spark._jvm
+    assert view is not None and view.functions is view.functions
+    assert java_class(spark, "java.lang.Math").abs(-1) == 1
+    assert java_class(spark, "java.lang") is not java_class(spark, "java.lang")  # no class

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from hubbub.errors import DirectoryError, SettingError
 from hubbub.pipeline.masked import masked
+from hubbub.spark.start import java_class
 
 Run = Callable[[str], Any]  # SQL, and its rows if it has any
 
@@ -61,13 +62,12 @@ class Database(NamedTuple):
     @contextmanager
     def connected(self, size: int = 0) -> Iterator[Run]:
         """Runs SQL in one transaction, which ends with the block."""
-        jvm = self.spark()._jvm
-        assert jvm is not None, "Spark runs"
-        given = jvm.java.util.Properties()
+        spark = self.spark()
+        given = java_class(spark, "java.util.Properties")()
         for name, value in self.properties(size).items():
             given.setProperty(name, value)
         # Not by DriverManager, which knows no jars that Spark was given later.
-        kind = jvm.org.apache.spark.util.Utils.classForName(DRIVER, True, False)
+        kind = java_class(spark, "org.apache.spark.util.Utils").classForName(DRIVER, True, False)
         connection = kind.getDeclaredConstructor(None).newInstance(None).connect(self.url, given)
         if connection is None:
             raise DirectoryError(masked(f"PostgreSQL's driver cannot read the url {self.url}"))

@@ -70,6 +70,7 @@ from hubbub.pipeline.tables.table import (
     ddl,
     names,
 )
+from hubbub.spark.start import java_class
 
 LEFT: Final = "left"  # the slot of open rows of a table that is left out
 _ALL: Final = 1 << 62  # batches
@@ -94,6 +95,7 @@ SETTINGS: Final = {
     "parquet.block.size": str(64 << 20),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
 }
+PATH: Final = "org.apache.hadoop.fs.Path"
 READ_BYTES: Final = 32 << 20  # of payloads that Spark's Parquet reader may hold at once
 READ_ROWS: Final = 4096  # Spark's own default
 
@@ -111,8 +113,7 @@ def settle(spark: SparkSession, local: bool = False) -> None:
     for name, value in (SETTINGS | (LOCAL if local else {})).items():
         spark.conf.set(name, value)
     if local:
-        assert spark._jvm is not None, "Spark runs"
-        place = spark._jvm.org.apache.hadoop.fs.Path("file:///")
+        place = java_class(spark, PATH)("file:///")
         place.getFileSystem(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
@@ -462,9 +463,8 @@ class Remote:
 
     def _at(self, path: str) -> tuple[Any, Any]:
         """Hadoop's file system and path of a place below the root, "" = the root."""
-        assert self.spark._jvm is not None, "Spark runs"
         place = "/".join((self.root, path)) if path else self.root
-        found = self.spark._jvm.org.apache.hadoop.fs.Path(place)
+        found = java_class(self.spark, PATH)(place)
         return found.getFileSystem(self.spark._jsc.hadoopConfiguration()), found
 
     def _there(self, path: str) -> bool:
