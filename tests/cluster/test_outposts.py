@@ -6,6 +6,7 @@ import random
 from typing import NamedTuple, TypeVar
 
 import pytest
+from msgspec import Struct, msgpack
 
 from hubbub.cluster import frames
 from hubbub.cluster.outposts import Outpost
@@ -289,6 +290,26 @@ def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> Non
     world.wait(1)
     assert outpost.told == CLUSTER_LENT
     assert len(outpost.messages) == len(queue.leased) == CLUSTER_LENT_MOST
+
+
+class LentBefore(Struct, array_like=True, tag=31):
+    """As a version says it that is told what goes back, not what stays."""
+
+    queue: bytes
+    number: int
+    turn: int
+    said: frames.Said
+    returns: bool = False
+
+
+def test_nothing_goes_back_between_two_of_which_one_says_what_goes_and_one_what_stays() -> None:
+    """Each took the word of the other for its opposite: up to 80 messages were with nobody."""
+    said = frames.Said(1, "p", b"c", b"$queue/q", b"", 1, False, False, b"x", 1, [], 0, "b", False)
+    now = msgpack.encode(frames.Lent(b"q", 1, 0, said, returns=True))
+    assert not msgpack.decode(now, type=LentBefore).returns
+    before = msgpack.encode(LentBefore(b"q", 1, 0, said, returns=True))
+    assert not msgpack.decode(before, type=frames.Lent).returns
+    assert msgpack.decode(now, type=frames.Lent).returns
 
 
 def test_more_is_lent_where_it_is_taken_at_once_and_little_where_it_stays() -> None:

@@ -409,13 +409,15 @@ class Takes(Struct, array_like=True, tag=30):
 
 class Lent(Struct, array_like=True, tag=31):
     """A message of a queue, under its id there, for one of the receiver's consumers. `returns`: it
-    may come back (`Takes`), False = of a version that does not read that.
+    may come back (`Takes`), False = of a version that does not read that. `named`: of one that was
+    told what comes back, not what stays: each would take the other's word for its opposite.
     """
 
     queue: bytes
     number: Time
     turn: Number
     said: Said
+    named: bool = False
     returns: bool = False
 
 
