@@ -9,7 +9,7 @@ recorded. The hub calls `wake`; only the broker publishes here, clients cannot.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
@@ -19,20 +19,20 @@ from hubbub.core.topics import SYSTEM
 PREFIX: Final = SYSTEM + "/broker/"
 MINUTES: Final = (1, 5, 15)
 TOLD: Final = 250  # who are told all of it in a turn: some milliseconds
+TOLD_ONE: Final = 1_000  # and one reading, where it is to be found anew who they are
 
 
-def announce(broker: Broker, name: str, at: int = 0, most: int = 0) -> bool:
+def announce(broker: Broker, name: str, at: int = 0, most: int = 0) -> int:
     """Tell who subscribes to a reading what it says now; no row is written. Of very many so many at
-    most, from that one on; True if there are more.
+    most, from that one on. Return how many there are.
     """
     route = broker.route(broker.itself, name)
     told = route.subscriptions
-    upto = at + most if most else len(told)
     if at < len(told):
         run = run_of(broker.reading(name), broker.itself, route)
-        for subscription in told[at:upto]:
+        for subscription in told[at : at + (most or len(told))]:
             subscription.session.deliver(run, subscription)
-    return upto < len(told)
+    return len(told)
 
 
 class Load:
@@ -69,6 +69,8 @@ class System:
         self._due = 0.0
         self._loads: list[Load] = []
         self._most_clients = 0
+        self._rest: Iterator[None] | None = None
+        self._age = -1  # of the routes by which it told the last time
 
     def apply(self, interval: float) -> None:
         """Publish at this interval from now on; the first time within one interval."""
@@ -89,15 +91,34 @@ class System:
             load.sample(now)
         self._most_clients = max(self._most_clients, self._clients())
         self._add_drops()
-        self._tell(0)
+        if self._rest is None:  # else they are so many that the last time is not over
+            self._go_on(self._told())
 
-    def _tell(self, at: int) -> None:
-        """All to some, and the others in the next turns: thousands may want to hear all of it."""
-        more = False
-        for name in list(self.broker.readings):
-            more = announce(self.broker, name, at, TOLD) or more
-        if more:
-            self.broker.later(lambda: self._tell(at + TOLD))
+    def _go_on(self, rest: Iterator[None]) -> None:
+        self._rest = None
+        for _ in rest:
+            self._rest = rest
+            self.broker.later(lambda: self._go_on(rest))
+            return
+
+    def _told(self) -> Iterator[None]:
+        """All to some, and the others in the next turns: thousands may want to hear all of it.
+        Where somebody has subscribed since, to whatever, each reading's route is built anew, which
+        takes as long as to tell them all: then one reading is a piece.
+        """
+        at = count = 0
+        while True:
+            is_stale, self._age = self.broker.age != self._age, self.broker.age
+            most = TOLD_ONE if is_stale else TOLD
+            for name in list(self.broker.readings):
+                found = announce(self.broker, name, at, most)
+                count = max(count, found)
+                if is_stale and found > TOLD:
+                    yield
+            at += most
+            if at >= count:
+                return
+            yield
 
     def _fill(self, readings: dict[str, Callable[[], str]]) -> None:
         broker, metrics, state = self.broker, self.broker.metrics, self.broker.state
