@@ -285,6 +285,22 @@ def test_a_queue_that_ends_and_begins_anew_lends_to_who_asks_for_it_then(anew: s
     assert all(some & sent for some in came.values()), "each has some of it"
 
 
+def test_a_home_lends_nothing_more_to_a_node_at_which_a_queue_of_that_name_has_begun() -> None:
+    """Its place stayed there, and what it was lent came to nobody."""
+    world, ann = apart(Window)
+    here, home = world.members["a"], world.members["b"]
+    assert home.outposts.lodgers
+    world.clock.seconds += 1
+    here.broker.queues.named("q")
+    here.outposts.wake()
+    world.carry()
+    assert not home.outposts.lodgers
+    bob = Hand(home.broker, "bob")
+    home.broker.subscribe(bob.wish("$queue/q", 1))
+    home.broker.post(Message("$queue/q", b"x", 1))
+    assert bob.work(home.broker.state.queues["q"]) == [b"x"]
+
+
 def test_nothing_goes_back_to_a_home_of_a_version_that_does_not_read_it() -> None:
     world, _, outpost, queue, _ = grown(10 * CLUSTER_LENT_MOST, returns=False)
     world.wait(1)

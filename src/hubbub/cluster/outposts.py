@@ -159,11 +159,17 @@ class Outpost(Queue):
             self.wanted = CLUSTER_LENT
         wanted = self.wanted if any(one.session.number for one in self.consumers) else 0
         if self.home and wanted != self.told:
-            self._ask_for(wanted)
-            if not wanted:
-                self.lose()
+            if wanted:
+                self._ask_for(wanted)
+            else:
+                self.end()
         if self.told == CLUSTER_LENT and self.returns:
             self._send_back()
+
+    def end(self) -> None:
+        """Nobody takes from there any more."""
+        self._ask_for(0)
+        self.lose()
 
     def lose(self) -> None:
         """What it has is the home's again, which gives it to others."""
@@ -312,7 +318,7 @@ class Outposts:
         for name, outpost in list(self.here.items()):
             if name in self.broker.state.queues:  # it has begun here
                 del self.here[name]
-                outpost.lose()
+                outpost.end()
                 for subscription in outpost.consumers:
                     self.broker.queues.consume(name, subscription)
                 self.broker.queues.begin(name)
