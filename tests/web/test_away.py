@@ -14,6 +14,7 @@ import hubbub
 from hubbub.auth.passwords import add_user
 from hubbub.core.batch import LEFT, left_at
 from hubbub.core.message import Message
+from hubbub.web import away
 from hubbub.web.away import ENDED
 from tests.command import hubbub as command
 from tests.process import StartHub
@@ -119,6 +120,16 @@ async def test_very_many_end_part_by_part(tmp_path: Path) -> None:
         assert set(broker.state.sessions) == {("mqtt", "one")}
 
 
+async def test_a_request_is_answered_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(away, "SECONDS", -1.0)
+    async with served(tmp_path) as browser:
+        await left(browser, "old", "older", "young")
+        long_ago(browser, 11, "old", "older")
+        assert [(await asked(browser, "DELETE"))["count"] for _ in range(3)] == [1, 1, 0]
+
+
 @pytest.mark.interop
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_the_command(start_hub: StartHub, processes: str) -> None:
@@ -140,5 +151,6 @@ def test_the_command(start_hub: StartHub, processes: str) -> None:
     assert command(*asks, *at).stdout == "3 sessions are over, with what waited for them\n"
     assert "none" in command("ls", "away", *at).stdout
     for wrong in (("end", "session"), ("end", "queue", "--away", "1"),
-                  ("end", "session", "x", "--dry-run")):  # fmt: skip
+                  ("end", "session", "x", "--dry-run"), ("end", "session", "--away", "nan"),
+                  ("end", "session", "--away", "inf")):  # fmt: skip
         assert command(*wrong, *at).returncode == 2, wrong

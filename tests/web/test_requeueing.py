@@ -15,6 +15,7 @@ from hubbub.auth.passwords import add_user
 from hubbub.core.message import Message
 from hubbub.core.queue import QueueSettings
 from hubbub.core.session import Silent
+from hubbub.web import requeueing
 from hubbub.web.requeueing import LOOKED, REQUEUE
 from tests.command import hubbub
 from tests.process import StartHub
@@ -136,6 +137,27 @@ async def test_part_by_part_and_what_dies_meanwhile_is_not_taken_twice(tmp_path:
         assert (second["next"], third["next"]) == (4, -1)
         assert payloads(browser, "dead") == [b"again"]
         assert payloads(browser, "jobs") == [b"%d" % number for number in range(5)]
+
+
+async def test_a_request_is_answered_in_time_and_says_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 of 1 MB took 20 s, and `hubbub requeue` said after ten that no hub answers."""
+    monkeypatch.setattr(requeueing, "SECONDS", -1.0)
+    async with served(tmp_path) as browser:
+        for name in ("dead", "jobs", "other"):
+            browser.node.broker.queues.named(name)
+        for number in range(6):
+            died(browser, b"%d" % number, "other" if number % 2 else "jobs")
+        found, moved = await requeued(browser), []
+        while True:
+            moved.append(found["moved"])
+            if found["next"] < 0:
+                break
+            more = {"from": found["next"], "before": found["before"]}
+            found = await requeued(browser, **more)
+        assert moved == [{"jobs": 1}, {"other": 1}] * 3
+        assert payloads(browser, "other") == [b"1", b"3", b"5"]
 
 
 async def test_who_may_do_it(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def end(
     away: Annotated[
         float | None,
         typer.Option(
-            metavar="DAYS", min=0.0, help="Of sessions: all whose client has not been here so long."
+            metavar="DAYS", min=0.0, max=100_000.0,
+            help="Of sessions: all whose client has not been here so long.",
         ),
     ] = None,
     dry_run: Annotated[

@@ -11,6 +11,7 @@ between. Called by the web application; no I/O.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from itertools import islice
 
@@ -33,17 +34,18 @@ def died_in(message: Message) -> str:
 
 
 class Requeue:
-    """A part of that work: `most` messages, from the id `start` on and below `before`.
+    """A part of that work: `most` messages, or as many as `seconds` are enough for, from the id
+    `start` on and below `before`.
 
     `to`: where all go, "" = where each died; `allowed`: the queues that may be (None: any).
     `moved`: how many by queue, `stayed` by why; `next`: the id at which it goes on, -1 = nowhere.
-    `only_look`: how it would be, of each by itself.
+    `places`: where they died. `only_look`: how it would be, of each by itself.
     """
 
     def __init__(
         self, broker: Context, queues: Queues, queue: Queue, asks: Session, to: str = "",
         allowed: Collection[str] | None = None, start: int = 0, before: int = -1,
-        most: int = 1_000, only_look: bool = False,
+        most: int = 1_000, only_look: bool = False, seconds: float = math.inf,
     ) -> None:  # fmt: skip
         self.broker = broker
         self.queues = queues
@@ -55,18 +57,22 @@ class Requeue:
         self.before = before if before >= 0 else queue.next
         self.most = most
         self.only_look = only_look
+        self.seconds = seconds
+        self.places: set[str] = set()
         self.moved: dict[str, int] = {}
         self.stayed: dict[str, int] = {}
         self.next = -1
 
     def pieces(self) -> Iterator[None]:
-        queue = self.queue
+        queue, clock = self.queue, self.broker.clock
+        until = clock.now() + self.seconds
         found = list(islice(queue.above(self.start - 1), self.most + 1))
-        if len(found) > self.most and found[-1][1] < self.before:
-            self.next = found[-1][1]
-        for seq, number, _ in found[: self.most]:
+        for count, (seq, number, _) in enumerate(found):
             if number >= self.before or not self.queues.overdue.lives(queue):
-                break
+                return
+            if count == self.most or (count and clock.now() > until):
+                self.next = number
+                return
             if queue.messages.get(number) == seq:
                 self._move(seq, number)
                 yield
@@ -81,6 +87,7 @@ class Requeue:
             self._stays("is lost: what it was is kept nowhere any more")
             return
         to = self.to or died_in(message)
+        self.places.add(to)
         if why := self._lacks(to, number, message):
             self._stays(why)
             return

@@ -19,9 +19,9 @@ from hubbub.core.session import Revival, Session
 from hubbub.web.publish import Inside
 from hubbub.web.query import sayable
 from hubbub.web.together import Together
-from hubbub.web.turns import done_in_turns
+from hubbub.web.turns import SECONDS, done_in_turns
 
-ENDED: Final = 5_000  # of one request, so that it is answered in time
+ENDED: Final = 5_000  # of one request
 SHOWN: Final = 10_000  # of one answer: for each all are gone through
 LOOKED: Final = 1_000  # sessions of one piece: half a millisecond
 DAY: Final = 86_400
@@ -112,9 +112,10 @@ class Away:
         if self._hub.broker.undecided:
             return  # another node may have what lasts here
         protocols = [one for one in self._hub.protocols if one.name == given["protocol"]]
-        most = int(given["limit"])
+        most, clock = int(given["limit"]), self._hub.broker.clock
+        until = clock.now() + SECONDS
         for passed, session in enumerate(self._found(given), 1):
-            if len(over) >= most:
+            if len(over) >= most or (over and clock.now() > until):
                 return
             if session is not None and any(one.end_away(session.client) for one in protocols):
                 over.append(session.client)  # else it has come back since it was found

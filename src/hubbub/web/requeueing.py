@@ -33,10 +33,10 @@ from hubbub.web.numbers import number_in
 from hubbub.web.publish import Inside
 from hubbub.web.query import asked
 from hubbub.web.together import Together
-from hubbub.web.turns import done_in_turns
+from hubbub.web.turns import SECONDS, done_in_turns
 
 REQUEUE: Final = QUEUE_PATH + "/requeue"
-LOOKED: Final = 2_000  # messages of one request, so that it is answered in time
+LOOKED: Final = 2_000  # messages of one request
 
 
 class Requeueing:
@@ -76,23 +76,35 @@ class Requeueing:
             return refused(403, broker.refuse(asks, ENQUEUE, QUEUE + to))
         about |= {"name": name, "to": to}
         missing = f"there is no queue {name[:100]!r}"
+        ends: dict[str, Any] = {}
         if not to:
             # Where they died is in themselves: only who looks at them knows what is to be asked.
             found = await self._together.do("look at dead", about, asks)
             if found.said is None:
                 return found.answer(missing)
-            places = found.said["moved"]
-            allowed = [one for one in places if broker.may(asks, ENQUEUE, QUEUE + one)]
-            for one in places:
-                if one not in allowed:
-                    broker.refuse(asks, ENQUEUE, QUEUE + one)
-            about["allowed"] = json.dumps(allowed)
+            about["allowed"] = json.dumps(self._allowed(asks, found.said))
+            ends = {word: found.said[word] for word in ("next", "before")}
+            about["before"] = str(ends["next"] if ends["next"] >= 0 else ends["before"])
         deed = "look at dead" if only_look else "requeue"
         done = await self._together.do(deed, about, asks)
         if done.said is None:
             return done.answer(missing)
-        moved = {name_shown(one): count for one, count in done.said["moved"].items()}
-        return JSONResponse({**done.said, "moved": moved})
+        said = done.said
+        if said["next"] >= 0:
+            ends["next"] = said["next"]
+        return JSONResponse({
+            "moved": {name_shown(one): count for one, count in said["moved"].items()},
+            "stayed": said["stayed"], "next": said["next"], "before": said["before"], **ends,
+        })  # fmt: skip
+
+    def _allowed(self, asks: Session, found: dict[str, Any]) -> list[str]:
+        """Of the places where they died those to which it may send."""
+        broker, places = self._hub.broker, found["places"]
+        allowed = [one for one in places if broker.may(asks, ENQUEUE, QUEUE + one)]
+        for one in found["moved"]:
+            if one not in allowed:
+                broker.refuse(asks, ENQUEUE, QUEUE + one)
+        return allowed
 
     async def _done(
         self, given: dict[str, str], asks: Session, only_look: bool
@@ -105,7 +117,7 @@ class Requeueing:
         work = Requeue(
             broker, broker.queues, queue, asks, given["to"],
             allowed, int(given.get("from", 0)), int(given.get("before", -1)),
-            int(given.get("limit", LOOKED)), only_look,
+            int(given.get("limit", LOOKED)), only_look, SECONDS,
         )  # fmt: skip
         if only_look:
             async with self._one:
@@ -116,5 +128,6 @@ class Requeueing:
                 broker.audit.managed(asks, "requeue", QUEUE + given["name"])
             await self._safe()
         return {
-            "moved": work.moved, "stayed": work.stayed, "next": work.next, "before": work.before
+            "moved": work.moved, "stayed": work.stayed, "next": work.next, "before": work.before,
+            "places": list(work.places),
         }  # fmt: skip

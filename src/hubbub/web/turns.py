@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Final
 
 from hubbub.web.publish import Inside
+
+SECONDS: Final = 2.0  # of one request: who asks waits for ten, and is told where it goes on
 
 
 async def done_in_turns(hub: Inside, work: Iterator[None]) -> None:
