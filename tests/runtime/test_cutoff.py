@@ -16,7 +16,8 @@ from hubbub.auth.passwords import add_user
 from hubbub.cli import doctor
 from hubbub.config.settings import Bridge, Journal, Settings
 from hubbub.core.message import Message
-from hubbub.runtime.cutoff import FILE, REASON
+from hubbub.journal.segments import CUT_OFF
+from hubbub.runtime.cutoff import REASON
 from hubbub.runtime.node import Node
 from hubbub.web import prometheus
 from hubbub.web.app import Application
@@ -137,11 +138,19 @@ async def test_a_broker_that_takes_nothing_more_is_cut_off_all_the_same(tmp_path
     server.close()
 
 
+def test_of_several_processes_the_doctor_asks_the_one_that_has_bridges(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / CUT_OFF).write_text('["far"]')
+    bridges = (Bridge(name="far", addresses=("far.example.org",), topics=TOPICS),)
+    settings = Settings(data=str(tmp_path), processes=2, bridge=bridges)
+    assert [one.found for one in doctor.bridges(settings)] == ["far is cut off by hand"]
+
+
 async def test_a_file_that_cannot_be_read_cuts_nothing_off(tmp_path: Path) -> None:
     async with serving(tmp_path / "far") as far:
         (tmp_path / "near").mkdir()
         for text in ("nonsense", '{"far": 1}', "[1]", "[]"):
-            (tmp_path / "near" / FILE).write_text(text)
+            (tmp_path / "near" / CUT_OFF).write_text(text)
             async with serving(tmp_path / "near", port_of(far)) as near:
                 await until(lambda near=near: near.bridges[0].up)  # type: ignore[misc]
 

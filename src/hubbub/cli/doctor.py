@@ -160,7 +160,9 @@ def ports(settings: Settings) -> Iterator[Finding]:
 
 def bridges(settings: Settings) -> Iterator[Finding]:
     """Those that a start does not connect."""
-    cut = names_in(Path(settings.data)) if settings.bridge else []
+    several = settings.processes > 1  # of which the first one has them all
+    place = Path(settings.data) / "1" if several else Path(settings.data)
+    cut = names_in(place) if settings.bridge else []
     for name in [one.name for one in settings.bridge if one.name in cut]:
         advice = f"hubbub bridge resume {name}, while the hub runs"
         yield Finding("bridge", NOTE, f"{name} is {CUT_OFF}", advice)

@@ -3,6 +3,7 @@
     1. hold DIR/state/lock    nothing is folded, compressed or removed meanwhile
     2. read `committed`       what is copied ends there
     3. copy snapshots and segments; of the last segment the frames up to the committed row
+    4. copy which bridges are cut off: what waits for one is among the rows, and leaves otherwise
 
 Finished files never change, so they may be linked instead of copied. A backup is a journal's
 directory like any other: readers can read it, a hub could start in it. It gets its name when it
@@ -12,6 +13,7 @@ is no journal for a hub before it is all there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from hubbub.journal.content import HEADER_BYTES, Content, told
 from hubbub.journal.examine import directory_of, verify
 from hubbub.journal.files import make_folder, opened, sync_folder, write_at, write_whole
 from hubbub.journal.lock import Lock
-from hubbub.journal.segments import FORMAT, Directory, committed_bytes
+from hubbub.journal.segments import CUT_OFF, FORMAT, Directory, committed_bytes
 
 Progress = Callable[[int], None]
 
@@ -68,7 +70,7 @@ def _backup(directory: Directory, target: Path, link: bool, progress: Progress) 
                 _copy(directory.segment(first), copy.segment(first), link, progress)
             else:
                 _copy_upto(directory.segment(first), copy.segment(first), committed, progress)
-    _finish(copy, committed, directory.identity())
+    _finish(copy, committed, directory)
     os.rename(unfinished, target)
     sync_folder(target.parent)
     return committed
@@ -99,7 +101,7 @@ def _restore(directory: Directory, target: Path, progress: Progress, force: bool
         _copy(directory.snapshot(seq), copy.snapshot(seq), False, progress)
     for first in directory.segments():
         _copy_upto(directory.segment(first), copy.segment(first), committed, progress)
-    _finish(copy, committed, directory.identity())
+    _finish(copy, committed, directory)
     files.remove(copy.restoring)
     return Restored(committed, verdict.wrong)
 
@@ -164,9 +166,11 @@ def _new(path: Path) -> BinaryIO:
     return open(path, "xb", opener=lambda _, flags: opened(path, flags))
 
 
-def _finish(copy: Directory, committed: int, identity: str) -> None:
-    if identity:
+def _finish(copy: Directory, committed: int, source: Directory) -> None:
+    if identity := source.identity():
         copy.identify(identity)
+    with contextlib.suppress(FileNotFoundError):
+        write_whole(copy.path / CUT_OFF, (source.path / CUT_OFF).read_bytes())
     write_whole(copy.log / "committed", committed_bytes(committed))
     sync_folder(copy.state)
     write_whole(copy.path / "format", FORMAT.encode())  # the last: without it it is no journal

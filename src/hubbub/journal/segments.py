@@ -10,6 +10,7 @@
     DIR/quarantine/          damaged files as they were found
     DIR/reserve              room for a snapshot on a disk that is full otherwise
     DIR/scrubbed             when it was last read from end to end, by its time
+    DIR/bridges-cut-off      which bridges are (`runtime.cutoff`): a backup has it, too
     DIR/restoring            there while a backup is being put back: no hub starts on half of it
 
 Segments and snapshots are a header and frames (`frame`):
@@ -50,6 +51,7 @@ from hubbub.journal.lock import Lock
 from hubbub.schema import FORMAT_VERSION
 
 PROCESSES: Final = "processes"  # in the directory around those of several processes: how many
+CUT_OFF: Final = "bridges-cut-off"
 FORMAT: Final = f"hubbub journal {FORMAT_VERSION}\n"
 SUFFIX: Final = ".rows"
 _DIGITS: Final = 20  # of the number in a file's name

@@ -3,8 +3,9 @@
     cut off ──> the connection ends, no attempt is made ── resumed ──> as ever
 
 What goes out waits meanwhile, as while the broker cannot be reached. A restart keeps it so: the
-names are in a file of the directory, which `hubbub doctor` reads too. A hub without a journal has
-none, and connects all of its bridges when it starts. Called by the node and the web application.
+names are in a file of the directory, which `hubbub doctor` reads and a backup has, too. A hub
+without a journal has none, and connects all of its bridges when it starts. Called by the node and
+the web application.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, Final
 
 from hubbub.errors import SettingError
 from hubbub.journal.files import write_whole
+from hubbub.journal.segments import CUT_OFF
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.runtime.dialer import Dialer, Host
 
 log = logging.getLogger("hubbub.dialer")
 
-FILE: Final = "bridges-cut-off"
 REASON: Final = "cut off by hand"
 _BYTES: Final = 1 << 20
 
@@ -33,12 +34,12 @@ def names_in(directory: Path | None) -> list[str]:
     if directory is None:
         return []
     try:
-        with (directory / FILE).open("rb") as file:
+        with (directory / CUT_OFF).open("rb") as file:
             found = json.loads(file.read(_BYTES))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
-        log.warning("%s: cannot be read: %s: no bridge is cut off", directory / FILE, error)
+        log.warning("%s: cannot be read: %s: no bridge is cut off", directory / CUT_OFF, error)
         return []
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
@@ -80,7 +81,7 @@ class CutOff:
     def _keep(self, names: Iterable[str]) -> None:
         if self.directory is None:
             return
-        file = self.directory / FILE
+        file = self.directory / CUT_OFF
         try:
             write_whole(file, json.dumps(sorted(names)).encode() + b"\n")
         except OSError as error:
