@@ -11,9 +11,13 @@ import httpx
 import pytest
 
 import hubbub
+from hubbub import schema
 from hubbub.auth.passwords import add_user
 from hubbub.core.batch import LEFT, left_at
 from hubbub.core.message import Message
+from hubbub.core.session import FOR_EVER
+from hubbub.core.state import State, lasting_properties
+from hubbub.schema import Row
 from hubbub.web import away
 from hubbub.web.away import ENDED
 from tests.command import hubbub as command
@@ -91,6 +95,20 @@ async def test_a_restart_does_not_forget_since_when(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_since_when_by_a_row(said: bytes, time: int) -> None:
     assert left_at(said, 7) == time
+
+
+@pytest.mark.parametrize(("expiry", "expires", "left"), [
+    (3600, 9_000_000_000, 5_400_000_000), (3600, 0, 0), (3600, 5, 0), (FOR_EVER, 0, 0),
+])  # fmt: skip
+def test_a_snapshot_of_before_says_it_by_when_a_session_ends(
+    expiry: int, expires: int, left: int
+) -> None:
+    """Those that were away when the hub became this version were never away for long."""
+    state = State()
+    said = lasting_properties(expiry)
+    state.apply(Row(0, 0, schema.CONNECT, b"mqtt", b"old", properties=said))
+    state.apply(Row(0, 0, schema.DISCONNECT, b"mqtt", b"old", expires=expires))
+    assert state.sessions["mqtt", "old"].left == left
 
 
 async def test_who_may_not_manage_ends_none_and_sees_none(tmp_path: Path) -> None:

@@ -271,6 +271,8 @@ class State(Retaining):
             self.wills.pop(key, None)
             return
         session.connected = False
+        if not left and expires:  # of a snapshot of before, in which rows have no time
+            left = max(expires - session.expiry * 1_000_000, 0)
         session.left = left
         session.expires = expires
         session.will = None
