@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 PIECE: Final = struct.Struct("<BI")  # before each piece of an answer: what it is, bytes
 ROWS, END, NAMES = 0, 1, 2  # a frame; the end; which of these names, between zeros, may be had?
-NAMES_ASKED: Final = 1_000  # at most in one piece: the hub looks at its rights for a millisecond
+NAMES_ASKED: Final = 1_000  # at most in one piece
 YES, NO = b"1", b"0"  # the hub's answer: one for each, and a new line
 
 

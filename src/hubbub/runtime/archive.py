@@ -22,6 +22,7 @@ import logging
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -37,9 +38,11 @@ from hubbub.core.limits import (
     HISTORY_STALLED,
     SHARE,
     STALLED_SECONDS,
+    TURN_SECONDS,
 )
 from hubbub.core.metrics import Histogram
 from hubbub.core.past import Archive, Past, may_have, take
+from hubbub.core.rights import RECEIVE
 from hubbub.core.session import Session, Subscription
 from hubbub.errors import HubbubError
 from hubbub.journal import frame
@@ -105,8 +108,7 @@ class _Child:
                 frames.append(data)
                 continue
             if kind == NAMES:
-                said = [YES if may_have(name_of(one)) else NO for one in data.split(b"\0")]
-                self.writer.write(b"".join(said) + b"\n")
+                self.writer.write(await _said(data.split(b"\0"), may_have))
                 continue
             end = json.loads(data)
             if "error" in end:
@@ -120,6 +122,24 @@ class _Child:
         self._socket.close()
         self.process.kill()
         self.process.wait()
+
+
+def _may_have_one(session: Session, name: str) -> bool:
+    """The same of one of very many names."""
+    return session.rights.ask(RECEIVE, name)
+
+
+async def _said(names: list[bytes], may_have: MayHave) -> bytes:
+    """Of each whether. Others have their turns: who asks may have a thousand rules, and each name
+    is held against all of them.
+    """
+    said, until = bytearray(), time.monotonic() + TURN_SECONDS
+    for name in names:
+        said += YES if may_have(name_of(name)) else NO
+        if time.monotonic() > until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + TURN_SECONDS
+    return bytes(said + b"\n")
 
 
 class _Turns:
@@ -307,7 +327,7 @@ class JournalArchive(Archive):
             async with asyncio.timeout(PATIENCE):
                 while self._broker.log.durable < asked.upto:
                     await asyncio.sleep(DURABLE_SECONDS)
-                answer = await self._ask_again(asked, partial(self.may_have, session))
+                answer = await self._ask_again(asked, partial(_may_have_one, session))
         except TimeoutError:
             self._end_child()
             raise HubbubError(f"the journal did not answer in {PATIENCE:g} s") from None
