@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hubbub.core.limits import TLS_EMPTY
 from hubbub.runtime.farewell import Leaving
 from hubbub.runtime.records import PART, RECORD
-from hubbub.runtime.tls import Secured
+from hubbub.runtime.tls import AT_ONCE, IN_TURN, Secured
 from tests.certificates import Authority
 from tests.runtime.sealing import ALERT, Sealing
 
@@ -90,9 +90,10 @@ class Line:
         self.outer, self.inner, self.leaving = Outer(), Inner(), Leaving()
         self.leaving.open = True
         self.shaken: list[BaseException | None] = []
+        self.later: list[Callable[[], None]] = []
         self.secured = Secured(
             cast(asyncio.Transport, self.outer), server, cast(asyncio.Protocol, self.inner),
-            self.leaving, self.shaken.append,
+            self.leaving, self.shaken.append, self.later.append,
         )  # fmt: skip
         self._to_peer, self._from_peer = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.peer = client.wrap_bio(self._to_peer, self._from_peer, server_hostname="localhost")
@@ -113,6 +114,13 @@ class Line:
             begun = True
             self._to_peer.write(self.outer.taken())
         assert self.shaken == [None]
+
+    def turn(self) -> None:
+        """What was put off is done."""
+        later = self.later.copy()
+        self.later.clear()
+        for call in later:
+            call()
 
     def sealed(self, data: bytes) -> bytes:
         view = memoryview(data)
@@ -199,6 +207,7 @@ def test_what_came_in_one_read_is_given_on_at_once(contexts: Contexts) -> None:
 def test_what_is_written_arrives(contexts: Contexts, size: int) -> None:
     line = begun(contexts)
     line.inner.transport.write(b"x" * size)
+    line.turn()
     assert line.outer.writes == 2 + (size > 0) + size // PART  # two flights of the handshake
     assert line.heard() == b"x" * size
 
@@ -367,8 +376,59 @@ def test_many_pieces_leave_in_parts(contexts: Contexts) -> None:
     line = begun(contexts)
     before = line.outer.writes
     line.inner.transport.writelines([b"x" * RECORD] * 64)
+    for _ in range(4):
+        line.turn()
     assert line.outer.writes - before >= 32
     assert line.heard() == b"x" * RECORD * 64
+
+
+@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("count", [1, 64], ids=["one piece", "many"])
+def test_what_is_large_is_sealed_in_turns(contexts: Contexts, count: int, closes: bool) -> None:
+    """A kernel may take all of it: one message of 1 MB for 200 clients kept all others waiting for
+    0.3 s.
+    """
+    line = begun(contexts)
+    size = 64 * RECORD
+    line.inner.transport.writelines([b"x" * (size // count)] * count)
+    line.inner.transport.write(b"behind it")
+    assert line.secured.get_write_buffer_size() == size + 9 - AT_ONCE
+    assert line.inner.calls == ["made", "pause"], "who is inside may have more"
+    if closes:
+        asyncio.run(closing(line))
+    else:
+        for turn in range(1, 5):
+            assert len(line.later) == 1, "all others have a turn between"
+            line.turn()
+            left = size + 9 - AT_ONCE - turn * IN_TURN
+            assert line.secured.get_write_buffer_size() == max(0, left)
+        assert not line.later and line.inner.calls == ["made", "pause", "resume"]
+    assert line.heard() == b"x" * size + b"behind it"
+
+
+async def closing(line: Line) -> None:
+    line.secured.close()
+    while line.later:
+        assert "close" not in line.outer.done
+        line.turn()
+    await asyncio.sleep(0)
+    assert line.outer.done[-1] == "close"
+
+
+def test_what_is_a_little_large_tells_nobody_to_pause(contexts: Contexts) -> None:
+    line = begun(contexts)
+    line.inner.transport.write(b"x" * (AT_ONCE + RECORD))
+    line.turn()
+    assert line.inner.calls == ["made"] and line.heard() == b"x" * (AT_ONCE + RECORD)
+
+
+def test_who_is_gone_is_sealed_nothing_in_the_next_turn(contexts: Contexts) -> None:
+    line = begun(contexts)
+    line.inner.transport.write(b"x" * 64 * RECORD)
+    line.secured.connection_lost(None)
+    sealed = len(line.outer.written)
+    line.turn()
+    assert len(line.outer.written) == sealed and line.inner.calls[-1] == "lost"
 
 
 class Full(Outer):

@@ -263,4 +263,8 @@ class Listener:
 
         self.handshakes[transport] = source_of(peer[0])
         inside = cast(asyncio.Protocol, inner)
-        Secured(transport, context, inside, self.hub.leaving, shaken).begin(data)
+        Secured(transport, context, inside, self.hub.leaving, shaken, self._later).begin(data)
+
+    def _later(self, call: Callable[[], None]) -> None:
+        self.hub.broker.later(call)
+        self.hub.schedule()

@@ -10,7 +10,10 @@ exception to learn that a read is over, a handle of the loop for each write, 190
 
 The first byte of a connection says whether it speaks TLS, so its first bytes were read before it
 begins here. A handshake that fails ends with OpenSSL's alert, and is read until the peer had time
-to see it. Made by the listener. Knows no protocol, asks nobody's rights.
+to see it.
+
+What is large is sealed in turns: a kernel may take megabytes at once, and one message may be for
+hundreds. Made by the listener. Knows no protocol, asks nobody's rights.
 """
 
 from __future__ import annotations
@@ -22,36 +25,41 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from hubbub.auth.keys import KeyedContext
-from hubbub.core.limits import CLOSE_SECONDS, TLS_SECONDS
+from hubbub.core.limits import CLOSE_SECONDS, SEND_BUFFER, TLS_SECONDS
 from hubbub.runtime.farewell import Farewell, Leaving
 from hubbub.runtime.handshake import Shaken, reason_of
 from hubbub.runtime.records import PART, RECORD, Records
 
 NOBODY: Final = asyncio.Protocol()
+AT_ONCE: Final = 4 * RECORD  # bytes of what is written that are sealed before anything else is done
+IN_TURN: Final = 16 * RECORD  # of the rest, each time: 0.2 ms
 Bytes = bytes | bytearray | memoryview  # what other transports take, too
 
 
 class Secured:
     """One connection. `shaken` is called once: with None when the handshake is done and the inner
-    protocol has its transport, with the error when it came to nothing.
+    protocol has its transport, with the error when it came to nothing. `later` makes a call in
+    another turn of the loop.
     """
 
     __slots__ = (
         "_transport", "_context", "_inner", "_leaving", "_shaken", "_incoming", "_outgoing", "_tls",
         "_records", "_timer", "_shaking", "_made", "_closing", "_ended", "_error",
         "_certificate", "_paused", "_behind", "_held", "_held_bytes", "_last",
-        "_resting",
+        "_resting", "_later", "_put_off", "_left",
     )  # fmt: skip
 
     def __init__(
         self, transport: asyncio.Transport, context: ssl.SSLContext, inner: asyncio.Protocol,
         leaving: Leaving, shaken: Callable[[BaseException | None], None],
+        later: Callable[[Callable[[], None]], None],
     ) -> None:  # fmt: skip
         self._transport = transport
         self._context = context
         self._inner = inner
         self._leaving = leaving
         self._shaken = shaken
+        self._later = later
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         context.sslobject_class = Shaken
@@ -68,6 +76,8 @@ class Secured:
         self._behind = False  # and who is inside was told so
         self._held: deque[Bytes] | None = None  # not sealed yet
         self._held_bytes = 0
+        self._left = 0  # bytes that may be sealed in this turn
+        self._put_off = False  # the next turn goes on with what is held
         self._last: Callable[[], None] | None = None  # what is done behind all that is held
         self._certificate: dict[str, Any] | None = None  # OpenSSL tells none behind an error
 
@@ -228,6 +238,9 @@ class Secured:
 
     def pause_writing(self) -> None:
         self._paused = True
+        self._fall_behind()
+
+    def _fall_behind(self) -> None:
         if self._made and not self._behind:
             self._behind = True
             self._inner.pause_writing()
@@ -235,14 +248,12 @@ class Secured:
     def resume_writing(self) -> None:
         self._paused = False
         self._go_on()
-        if self._behind and not (self._paused or self._held):
-            self._behind = False
-            self._inner.resume_writing()
 
     def _go_on(self) -> None:
-        """Seal what waits, until that is enough again."""
+        """Seal what waits, as much as a turn may take or until that is enough again."""
         held = self._held
-        while held and not self._paused:
+        self._left = IN_TURN
+        while held and not self._paused and self._left > 0:
             rest = self._seal(held[0])
             self._held_bytes += len(rest) - len(held[0])
             if rest:
@@ -255,6 +266,25 @@ class Secured:
             self._say_goodbye()  # the rest a turn later: asyncio's loop may be amid a write
             asyncio.get_running_loop().call_soon(self._end_with, self._last)
             self._last = None
+        self._put_off_rest()
+        if self._behind and not (self._paused or self._held):
+            self._behind = False
+            self._inner.resume_writing()
+
+    def _put_off_rest(self) -> None:
+        """What this turn had no time for is sealed in the next ones."""
+        if not self._held or self._paused:
+            return
+        if self._held_bytes > SEND_BUFFER:  # as the loop does with what its kernel does not take
+            self._fall_behind()
+        if not self._put_off:
+            self._put_off = True
+            self._later(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._put_off = False
+        if not self._paused:  # else it goes on when it is not
+            self._go_on()
 
     # A transport, to who is inside
 
@@ -265,25 +295,29 @@ class Secured:
             self._tls.write(data)
             self._transport.write(self._outgoing.read())
         else:
+            self._left = AT_ONCE
             self._take(data)
             self._send()
+            self._put_off_rest()
 
     def writelines(self, pieces: Sequence[Bytes]) -> None:
         """Each begins a record: some clients take what they read at once for one message."""
         if self._closing:
             return
+        self._left = AT_ONCE
         for piece in pieces:
             if piece:
                 self._take(piece)
                 if self._outgoing.pending >= PART:
                     self._send()
         self._send()
+        self._put_off_rest()
 
     def _take(self, data: Bytes) -> None:
-        """Seal it; or keep it as it is while the peer is behind. A message for many is one object,
-        and sealed it is one for each.
+        """Seal it; or keep it as it is while the peer is behind, or this turn has done enough. A
+        message for many is one object, and sealed it is one for each.
         """
-        waits = self._paused or self._held
+        waits = self._paused or self._held or self._left <= 0
         rest = data if waits else self._seal(data)
         if rest:
             if self._held is None:
@@ -293,15 +327,18 @@ class Secured:
             self._held_bytes += len(rest)
 
     def _seal(self, data: Bytes) -> Bytes:
-        """Up to where the loop has enough: the rest of it."""
+        """Up to where the loop has enough, or this turn: the rest of it."""
         size = len(data)
         if size <= RECORD:
             self._tls.write(data)
+            self._left -= size
             return b""
         view = memoryview(data)
         at = 0
-        while at < size and not self._paused:
-            at += self._tls.write(view[at : at + RECORD])
+        while at < size and not self._paused and self._left > 0:
+            sealed = self._tls.write(view[at : at + RECORD])
+            at += sealed
+            self._left -= sealed
             if self._outgoing.pending >= PART:
                 self._send()
         return view[at:]
