@@ -382,6 +382,60 @@ async def test_who_may_go_on_together_do_so_in_turns() -> None:
     assert turns.longest < 0.1, "it was 0.4 s"
 
 
+async def test_what_came_together_is_heard_without_a_pause() -> None:
+    """In parts, and each in the next turn of the loop: not when it looks at what is due."""
+    async with serving(Limits(client_messages_per_second=1_000)) as node:
+        peers = [await Peer.open(node) for _ in range(20)]
+        began = time.monotonic()
+        for number, peer in enumerate(peers):
+            login = codec.connect(b"c%d" % number, True, 60)
+            peer.writer.write(login + SHORT * 20 + codec.PINGREQ_PACKET)
+            await asyncio.wait_for(peer.reader.readexactly(6), 5)
+        assert time.monotonic() - began < 2.5, "a quarter of a second for each"
+
+
+class Stands:
+    """A socket that stands in line; to hear it takes 0.2 ms."""
+
+    def __init__(self, found: Rates, client: str, heard: list[Stands]) -> None:
+        self.toll = found.toll("user 'ann'", client, self._turn)
+        self.heard = heard
+
+    def look_at_rates(self) -> None:
+        """It pays already."""
+
+    def _turn(self) -> None:
+        until = time.thread_time() + 0.0002
+        while time.thread_time() < until:
+            pass
+        self.toll.spend(1, 0)
+        self.toll.entered = False
+        self.heard.append(self)
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("most", [0, 1_000_000], ids=["no more", "higher"])
+@pytest.mark.parametrize("whose", ["client", "user"])
+async def test_those_who_wait_for_a_rate_that_is_raised_go_on_in_turns(
+    whose: str, most: int
+) -> None:
+    """All of them were heard in the turn in which the settings were read."""
+    found, heard = Rates(Clock(), Metrics()), list[Stands]()
+    limits = {f"{whose}_messages_per_second": 1}
+    found.apply(Limits(**limits))  # type: ignore[arg-type]
+    here = [Stands(found, f"c{number}", heard) for number in range(1_000)]
+    for one in here:
+        one.toll.spend(60, 0)
+    assert not any(one.toll.enter() for one in here)
+    limits = {f"{whose}_messages_per_second": most}
+    with watched() as turns:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(found.apply, Limits(**limits), here)  # type: ignore[arg-type]
+        await until(lambda: len(heard) == 1_000)
+    assert heard == here, "in their order"
+    assert turns.longest < 0.06, "it was 0.2 s"
+
+
 @pytest.mark.pure
 async def test_messages_and_bytes_are_owed_apart() -> None:
     found, now = rates(Limits(user_messages_per_second=10, user_bytes_per_second=1_000))

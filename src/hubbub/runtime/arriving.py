@@ -55,7 +55,6 @@ class Arriving(Expiring):
         "waiting", "said", "stranger", "counted", "source", "unwelcome", "entered", "invited",
     )  # fmt: skip
     listener: socket.Place
-    hub: socket.Host
     young: bytes
     announced: bool
 

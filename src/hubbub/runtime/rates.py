@@ -22,8 +22,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import typing
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from hubbub.config.limits import Limits
@@ -34,6 +37,9 @@ from hubbub.core.turns import Stint
 from hubbub.runtime.binding import hung_up, unheard
 from hubbub.runtime.loop import SHORTEST
 from hubbub.runtime.waiting import Conversing
+
+if typing.TYPE_CHECKING:
+    from hubbub.runtime import socket
 
 PART_LEAST: Final = 64  # bytes: what is heard at once of who may send ten messages a second
 PART_MOST: Final = 256 * 1024  # a read of the socket
@@ -219,6 +225,7 @@ class Rates:
         self._burst = 0.0
         self._buckets: dict[tuple[str, ...], Bucket] = {}
         self._left: deque[Bucket] = deque()  # nobody pays there any more, perhaps for a while
+        self._forgiven: deque[Bucket] = deque()  # who waits there goes on, in turns
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -241,15 +248,28 @@ class Rates:
         for sock in sockets if self.on else ():
             sock.look_at_rates()
         if before and before != self.most:
-            for sock in sockets:
-                self._forgive(sock.toll.buckets if sock.toll is not None else ())
-            self._forgive(self._buckets.values())
+            here = chain(*(sock.toll.buckets for sock in sockets if sock.toll is not None))
+            self._forgive(dict.fromkeys(chain(here, self._buckets.values())))
 
     def _forgive(self, buckets: Iterable[Bucket]) -> None:
         """What is owed at another rate is owed no more."""
-        for bucket in list(buckets):
+        going = len(self._forgiven) > 0
+        for bucket in buckets:
             bucket.due = {MESSAGES: 0.0, BYTES: 0.0}
-            self._serve(bucket)
+            if bucket.line:
+                self._forgiven.append(bucket)
+        if not going:
+            self._serve_forgiven()
+
+    def _serve_forgiven(self) -> None:
+        """Thousands may wait, each with a read of its socket: as many as a turn may take."""
+        stint = Stint(self.clock)
+        while self._forgiven:
+            self._serve(self._forgiven.popleft())
+            if stint.over():
+                break
+        if self._forgiven:
+            asyncio.get_running_loop().call_later(SHORTEST, self._serve_forgiven)
 
     def toll(
         self, whose: str, client: str, turn: Callable[[], None],
@@ -314,11 +334,12 @@ class Rates:
         what = max(bucket.due, key=bucket.due.__getitem__)
         name = f"{bucket.kind}_{what}"
         self._metrics.slowed[name] = self._metrics.slowed.get(name, 0) + 1
-        if now >= bucket.told_again:
+        most = self.most[bucket.kind, what]
+        if most and now >= bucket.told_again:  # else it waits for those before it, and for no rate
             bucket.told_again = now + MINUTE
             log.warning(
                 "%s sends more than limits.%s = %d and is read from more slowly",
-                bucket.whose, name, self.most[bucket.kind, what],
+                bucket.whose, name, most,
             )  # fmt: skip
 
     def make_room(self, bucket: Bucket, now: float) -> None:
@@ -384,6 +405,7 @@ class Paying(Conversing):
     """What a socket does about its rates."""
 
     __slots__ = ()
+    hub: socket.Host
     busy: bool
 
     def data_received(self, data: bytes) -> None:
@@ -503,7 +525,8 @@ class Paying(Conversing):
         out_of_frames = toll is not None and bool(toll.stream)  # comes before what is left of these
         if self.frames is not None and self.frames.left is not None and not out_of_frames:
             self.hear_later()
-        elif unheard:
-            asyncio.get_running_loop().call_soon(self.data_received, b"")
+        elif unheard and self.connection is not None:
+            self.connection.broker.later(partial(self.data_received, b""))
+            self.hub.schedule()
         else:
             self.transport.resume_reading()
