@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import logging
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -94,6 +95,19 @@ def reasons(caplog: pytest.LogCaptureFixture) -> str:
 @pytest.fixture(autouse=True)
 def logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "hubbub")
+
+
+async def test_who_left_its_id_to_the_hub_is_told_of_by_that(
+    hub: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line which says why it was closed named nobody: `client ''`."""
+    peer = await Peer.dial(hub)
+    await peer.say(codec.connect(b"", True, 60) + b"\xf0\0")
+    await peer.hear_all()
+    [client] = re.findall(r"client '(auto-[0-9a-f]{16})'\) came in", reasons(caplog))
+    [record] = [one for one in caplog.records if "closed: " in one.getMessage()]
+    assert record.getMessage().endswith(f"client {client!r})")
+    assert vars(record)["client"] == client, "for who collects lines as JSON, too"
 
 
 async def test_bytes_of_no_protocol(hub: Node, caplog: pytest.LogCaptureFixture) -> None:

@@ -176,6 +176,8 @@ class Broker(Context):
         else:
             admission.stays()
         session.opening, session.mount = admission.opening, admission.mount
+        if admission.opening is not None:
+            admission.opening.client = session.client
         session.address = admission.opening.address if admission.opening is not None else ""
         if session.payer == BEFORE and session.address:
             self._count(session, admission.owner)

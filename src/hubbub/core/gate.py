@@ -265,8 +265,9 @@ class Opening:
     of this listener have before those that its clients say. `gone`: nobody waits for its answer any
     more. `site` says which requests of browsers it takes; who speaks HTTP asks it about each.
     `unwelcome`: why its address may have no such connection, whoever it is. `via`: the node of the
-    cluster to which the client is connected, "" for this one. `whose` and `client`: as whose it
-    was let in, and which client's; whoever counts connections by user says so.
+    cluster to which the client is connected, "" for this one. `whose`: as whose it was let in;
+    whoever counts connections by user says so. `client`: which client it is, by the id that the hub
+    chose if it left that to the hub.
     """
 
     __slots__ = (

@@ -414,10 +414,12 @@ class Socket(Arriving):
 
     def _known(self) -> dict[str, str]:
         """Whose connection it was, if somebody logged in."""
-        shown = self.opening.credentials if self.opening is not None else None
-        if shown is None:
+        opening = self.opening
+        shown = opening.credentials if opening is not None else None
+        if opening is None or shown is None:
             return {}
-        return {"user": shown.user, "client": shown.client, "address": shown.address}
+        client = shown.client or opening.client  # which the hub chose
+        return {"user": shown.user, "client": client, "address": shown.address}
 
     def _whose(self) -> str:
         known = self._known()
