@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -105,6 +106,83 @@ async def test_smq(tmp_path: Path) -> None:
         peer.writer.write(b"".join(map(masked, [login, *said])))
         peer.writer.write_eof()
         await until(lambda: f"x/{COUNT - 1}" in node.broker.state.topics.numbers)
+
+
+SHOWN = b"Authorization: Basic " + base64.b64encode(b"ann:sesame") + b"\r\n"
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+
+
+def get(path: bytes, headers: bytes = b"") -> bytes:
+    return b"GET %b HTTP/1.1\r\n%b\r\n" % (path, headers)
+
+
+def transfer(seconds: int) -> bytes:
+    body = b'{"timeout":%d,"queues":["q"]}' % seconds
+    return b"POST /transfer HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def answered(node: Node, *said: bytes) -> bytes:
+    """All that a client hears that says no more, but reads on; behind each other piece it waits for
+    an answer.
+    """
+    address = node.listeners[0].address
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    found = b""
+    async with asyncio.timeout(10):
+        for piece in said[:-1]:
+            writer.write(piece)
+            found += await reader.readuntil(b"\r\n\r\n")
+        writer.write(said[-1])
+        writer.write_eof()
+        found += await reader.read()
+    writer.close()
+    return found
+
+
+POST = b"POST /publish/a?qos=1 HTTP/1.1\r\n" + SHOWN + b"content-length: 2\r\n\r\nhi"
+
+
+@limited
+async def test_a_request_is_answered_though_its_password_takes_a_while(
+    tmp_path: Path, limits: Limits
+) -> None:
+    """It was closed without a word, as if it were gone; whoever asked did not know what became of
+    it.
+    """
+    async with serving(tmp_path, limits) as node:
+        for said, begins in (
+            (POST, b"HTTP/1.1 200 OK"),
+            (POST.replace(b"YW5u", b"Ym9i"), b"HTTP/1.1 401 "),
+            (get(b"/login/me", SHOWN) + get(b"/create/q"), OK),
+            (get(b"/login/me", SHOWN), OK),
+        ):
+            assert (await answered(node, said)).startswith(begins), said
+        metrics = node.broker.metrics
+        await until(lambda: metrics.connections_ended == metrics.connections)
+        assert metrics.messages_in == 1
+
+
+@limited
+async def test_all_that_was_asked_is_answered_in_order(tmp_path: Path, limits: Limits) -> None:
+    """In more turns than one; and half a request behind it is none."""
+    count = 3_000 if limits is not RATED else 300
+    send = b"POST /send/q/1 HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi"
+    async with serving(tmp_path, limits) as node:
+        begins = get(b"/login/me", SHOWN) + get(b"/create/q")
+        found = await answered(node, begins, send * count + send[:-1])
+        assert found.count(b"HTTP/1.1 200 OK") == 2 + count
+        assert len(node.broker.state.queues["q"].messages) == count
+
+
+async def test_who_says_no_more_waits_for_nothing(tmp_path: Path) -> None:
+    """It may be gone: a message that came would be shown to nobody. What is there it gets."""
+    async with serving(tmp_path, Limits()) as node:
+        begins = get(b"/login/me", SHOWN) + get(b"/create/q")
+        send = b"POST /send/q/1 HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi"
+        found = await answered(node, begins, transfer(60))
+        assert found.count(b"HTTP/1.1 200 OK") == 3 and b'"messages":[]' in found
+        found = await answered(node, begins + transfer(60) + send + transfer(60))
+        assert found.count(b"HTTP/1.1 200 OK") == 5 and b"hi" in found.rpartition(b"HTTP/1.1")[2]
 
 
 async def test_who_only_logs_in_and_goes_is_not_waited_for(

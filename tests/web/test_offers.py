@@ -83,3 +83,26 @@ async def test_a_web_socket_that_is_not_there(web_hub: Hub) -> None:
     socket = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n" + asks
     answers = await said(web_hub, first, socket, LAST)
     assert [answers.count(code) for code in (b"HTTP/1.1 200", b"HTTP/1.1 404")] == [2, 1]
+
+
+async def half_closed(hub: Hub, said: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.node.listeners[0].address.port)
+    writer.write(said)
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        found = await reader.read()
+    writer.close()
+    return found
+
+
+async def test_who_says_no_more_is_told_what_became_of_it(web_hub: Hub) -> None:
+    """It was published, and nobody said so."""
+    answer = await half_closed(web_hub, post(line("last"), ""))
+    assert b'{"taken":1' in answer and kept(web_hub) == b"last"
+    answer = await half_closed(web_hub, post(line("one"), "") + post(line("two"), ""))
+    assert answer.count(b'{"taken":1') == 2 and kept(web_hub) == b"two"
+
+
+async def test_half_a_request_is_none(web_hub: Hub) -> None:
+    assert await half_closed(web_hub, post(line("half"), "")[:-1]) == b""
+    assert kept(web_hub) == b""

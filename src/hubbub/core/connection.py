@@ -90,6 +90,10 @@ class Connection:
         """It keeps more than all others, and the hub has no room for it: say so and close."""
         self.link.close(reason)
 
+    def said_all(self) -> None:
+        """The peer says no more, but may still read: what was written leaves, then it is over."""
+        self.link.close("")
+
     def drained(self) -> None:
         """The link was choked or paused and has room again."""
 

@@ -337,13 +337,11 @@ class Socket(Arriving):
         """A peer that only stopped sending still gets what it asked for before. TLS knows no such
         half-closed connections.
         """
-        if self.secure:
+        link, connection = self.link, self.connection
+        if self.secure or link is None or connection is None or link.closing:
             return False
-        if self.link is not None and not self.link.closing:
-            self.link.close("")
-            self.hub.schedule()
-            return True
-        return False
+        self.run(connection.said_all)
+        return True
 
     def pause_writing(self) -> None:
         """The peer reads slowly, or not at all; `resume_writing` will be called if it goes on."""

@@ -3,7 +3,7 @@
 A server may ignore what a client offers (RFC 9110, 7.8); Java's default client and `curl --http2`
 always do. To the parser such a request ends with its head: uvicorn would answer it as if it had no
 body, and take the body for the next request. So its head is parsed again without the offer, as
-`wire.http` does for message-switch.
+`wire.http` does for message-switch. Nor does uvicorn answer a peer that only stopped sending.
 
 Made by `app`, for each connection of the web application. Never upgrades anything itself.
 """
@@ -18,7 +18,19 @@ from hubbub.wire.http import without_offer
 
 
 class Offered(HttpToolsProtocol):
-    """uvicorn's protocol, but for such requests."""
+    """uvicorn's protocol, but for such requests, and for the end of what a peer says."""
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Who changes something and says no more is told what became of it, and then closed. A
+        page that is read is left: its tail would go on for nobody.
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        if cycle.scope["method"] in ("GET", "HEAD"):
+            return False
+        cycle.keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

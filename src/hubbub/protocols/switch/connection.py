@@ -113,6 +113,7 @@ class SwitchConnection(Connection):
         self.bodiless = False  # it is answered without the body that its answer would have
         self.over = False
         self.paused = False  # what is pipelined goes on in another turn
+        self.ends = False  # its peer says no more
         self._unheard = bytearray()  # of reads with more than a turn can hear
         self.wait: Wait | None = None
         self.browser = False  # whether one sent the headers of the request under way
@@ -148,6 +149,7 @@ class SwitchConnection(Connection):
                 unheard.clear()
         if unheard and (self.paused or not self.pending):
             self.put_off()
+        self._close_behind()
 
     def _ends(self) -> bool:
         """What was said is the last: what follows is not looked at (RFC 9112, 9.6)."""
@@ -261,6 +263,21 @@ class SwitchConnection(Connection):
                 return
         if self._unheard and not (self.pending or self.over or self.working):
             self.put_off()
+        self._close_behind()
+
+    def said_all(self) -> None:
+        """It gets an answer to all that it asked, and then the end: a password may be looked at
+        meanwhile. Nobody knows whether it is still there, so it is given nothing that comes later.
+        """
+        self.ends = True
+        if self.wait is not None and self.wait.deadline != NEVER:
+            self._end_wait(self.wait.empty())
+        self._close_behind()
+
+    def _close_behind(self) -> None:
+        if self.ends and not (self.busy or self.pending or self._unheard):
+            self.over = True
+            self.link.close("")
 
     def _next(self) -> Request:
         request = self.pending.popleft()
@@ -494,7 +511,8 @@ class SwitchConnection(Connection):
     def _wait_for(self, wait: Wait, now: float) -> None:
         """Answer at once if there is something or no time to wait, else when there is."""
         body = wait.answer()
-        if body is None and wait.deadline <= now:
+        over = wait.deadline <= now or (self.ends and wait.deadline != NEVER)
+        if body is None and over:
             body = wait.empty()
         if body is not None:
             self._finish(Answer(body, wait.status, level=wait.level, upto=wait.upto))
@@ -534,6 +552,7 @@ class SwitchConnection(Connection):
                 self._go_through()
             if self.requests.expected:
                 self._encourage()
+            self._close_behind()
 
     def wake(self, now: float) -> float:
         if self.wait is not None and self.wait.deadline <= now:
