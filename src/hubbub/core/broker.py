@@ -54,6 +54,7 @@ from hubbub.core.session import (
     SessionState,
     Silent,
     Subscription,
+    longer,
     publish_wills,
     row_about,
 )
@@ -365,10 +366,11 @@ class Broker(Context):
 
     # A restart
 
-    def recover(self, protocols: Iterable[Revival]) -> None:
+    def recover(self, protocols: Iterable[Revival], late: int = 0) -> None:
         """The journal is folded into `state`: make it live. Nobody is connected any more.
 
-        Sessions that are away are made by their protocols; what is due was due meanwhile.
+        Sessions that are away are made by their protocols; what is due was due meanwhile. Of that
+        time so many microseconds were no time, but a clock that was set (`late`).
         """
         by_name = {protocol.name: protocol for protocol in protocols}
         self.queues.recover()
@@ -379,6 +381,8 @@ class Broker(Context):
         if self.log.position:
             self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
         for state in list(self.state.sessions.values()):
+            for row in longer(state, late) if late and not state.connected else ():
+                self.change(row)
             self.take_up(state, by_name.get(state.protocol))
         self.groups.give_all_again(sorted(self.state.on_loan))
         if not self.undecided:

@@ -116,6 +116,8 @@ def astray(ahead: int) -> str:
         return ""
     goes_on = 0 < ahead <= CLOCK_BEHIND * 1_000_000  # as `Clock.begin` has it
     start = "also over a start" if goes_on else "and takes the clock as it is at the next start"
+    if ahead < 0:
+        start += ", which lets sessions that are away last so much longer"
     return (
         f"the time of rows is {abs(ahead) // 1_000_000} s {'ahead of' if ahead > 0 else 'behind'} "
         f"the machine's clock, which was set: it follows by 5 s a minute, {start}"

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from hubbub import schema
+from hubbub.core.batch import LEFT
 from hubbub.core.gate import Opening
 from hubbub.core.limits import LINK_CHOKED
 from hubbub.core.message import Encoding, Message, Run, first_in, read_json, run_of
@@ -626,3 +628,20 @@ def row_about(
     return row_without_message(
         kind, protocol, client, column_of(topic), ref, number, expires, properties, qos
     )
+
+
+def longer(state: SessionState, by: int) -> list[Row]:
+    """The rows by which what ends of a session that is away does so later."""
+    rows = []
+    if state.expires:
+        protocol, client = state.protocol.encode(), column_of(state.client)
+        rows.append(
+            Row(
+                0, 0, schema.DISCONNECT, protocol, client, number=state.backlog.tried,
+                expires=state.expires + by, properties=LEFT % state.left,
+            )  # fmt: skip
+        )
+    if state.will is not None:
+        due = state.will.expires
+        rows.append(state.will._replace(expires=due + by if due else 0))
+    return rows

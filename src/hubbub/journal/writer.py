@@ -40,6 +40,7 @@ from hubbub.core.message import (
 from hubbub.errors import DirectoryError, JournalError, UnreadableError
 from hubbub.journal import frame
 from hubbub.journal.batch import Batch
+from hubbub.journal.behind import Behind
 from hubbub.journal.buffers import Buffers
 from hubbub.journal.content import HEADER_BYTES, Content, unreadable
 from hubbub.journal.disk import Disk
@@ -121,6 +122,8 @@ class Journal(Intake):
         self._ends_at = 0  # the row with which it ends, while some before that wait; 0 = not yet
         self._newest = 0
         self.righting = Righting(clock.stamp())
+        self.clock_behind = Behind(self.directory.behind)
+        self.late = 0  # microseconds of the time since the last row that did not pass, but were set
         # What is on the disk
         self.disk = Disk(
             self.directory, sync if durability == "disk" else None, on_durable, segment_bytes
@@ -265,6 +268,13 @@ class Journal(Intake):
         """Number on above all that could have been seen, at the end of the last segment."""
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
+        self.late = max(0, min(self.clock_behind.found, self.clock.stamp() - self._newest))
+        if self.late:
+            self._report(
+                f"the clock was set {self.late // 1_000_000} s ahead while the hub ran: sessions "
+                "that are away, and wills that wait, last so much longer; delayed messages and "
+                "those that expire do so by the clock as it is now"
+            )
         self.position = self.durable = self.righting.upto = max(last, self._seen(committed))
         self.handed = self.on_disk = self.position
         disk.open(last)

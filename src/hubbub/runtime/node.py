@@ -30,12 +30,7 @@ from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock, astray
 from hubbub.core.gate import Gate, Opening
-from hubbub.core.limits import (
-    CLIENTS,
-    COMMIT_SECONDS,
-    STRANGERS,
-    SUBSCRIBED_BYTES,
-)
+from hubbub.core.limits import CLIENTS, COMMIT_SECONDS, STRANGERS, SUBSCRIBED_BYTES
 from hubbub.core.log import Log
 from hubbub.core.low import megabytes
 from hubbub.core.metrics import Histogram
@@ -400,7 +395,7 @@ class Node:
             if self.journal is not None:
                 self._fold(self.journal)
                 revivals = cluster.recalls(self.membership, self.broker)
-                self.broker.recover([*self.protocols, *revivals])
+                self.broker.recover([*self.protocols, *revivals], self.journal.late)
             self.recovered()
 
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
@@ -579,7 +574,10 @@ class Node:
 
     def _steer(self) -> None:
         """Keep the time of rows near the machine's, and say if that clock was set."""
-        said = astray(self.clock.steer())
+        ahead = self.clock.steer()
+        said = astray(ahead)
+        if self.journal is not None:
+            self.journal.clock_behind.note(-ahead)
         if said and not self._astray:
             log.warning("%s", said)
         self._astray = said != ""
