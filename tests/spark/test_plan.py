@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from starlette.requests import Request
 
 from hubbub.journal.compact import compact
+from hubbub.journal.content import HEADER_BYTES
 from hubbub.journal.frames import Frames
 from hubbub.journal.segments import Directory
 from hubbub.journal.shares import ROW_COST, Piece, Shares, Stretch, ends_of, shared
@@ -67,6 +68,22 @@ def test_tasks_are_cut_by_what_their_rows_cost(
     (start, middle), (again, upto) = cut(reader)
     assert (start, again, upto) == (0, middle, Frames(Path(path)).committed())
     assert 2015 <= middle <= 2025  # 2,000 rows, and then 19 or 20 of 40
+
+
+def test_what_is_damaged_is_told_by_who_reads_it(tmp_path: Path) -> None:
+    """A stream that was to go on after it ended while it was planned: its frame says where its
+    buffers lie, and those were looked for behind all memory there is.
+    """
+    path = Path(unlike(tmp_path / "data"))
+    for _ in range(2):
+        compact(Directory(path))
+    segment = Directory(path).segment(1)
+    whole = segment.read_bytes()
+    for at in range(HEADER_BYTES + 32, HEADER_BYTES + 900, 27):
+        segment.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        frames = Frames(path, allow_loss=True)
+        assert 0 < frames.within(0, 2040, 1_000_000) <= 2040
+        assert frames.shares(0, 2040, 4).ends[-1] == 2040
 
 
 def test_few_large_rows_are_more_than_one_task(tmp_path: Path) -> None:

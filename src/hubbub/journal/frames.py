@@ -247,10 +247,7 @@ class Frames:
         """The frames that hold a range, each with its bytes in memory; of most only heads are read.
         """
         for content, found in self._between(after, upto, check=False):
-            if found.flags & frame.COMPRESSED:
-                yield found, _BARE + inflated(content.view(found.at, found.size))
-            else:
-                yield found, found.size
+            yield found, _in_memory(content, found)
 
     def pieces(self, after: int, upto: int) -> Iterator[Piece]:
         """The files that hold a range, as their sizes tell, and the first frames of some of them.
@@ -280,9 +277,9 @@ class Frames:
         content, _ = self._content(first)
         with content:
             for found in content.frames(check=False):
-                if found.verdict != WHOLE or not found.flags & frame.COMPRESSED:
+                if found.verdict != WHOLE:
                     break
-                return inflated(content.view(found.at, found.size)) / found.size
+                return _in_memory(content, found) / found.size
         return 1.0
 
     def _open(self, seq: int) -> tuple[Content, int, Marks] | None:
@@ -336,6 +333,16 @@ def lost(position: int, end: int, first: int) -> OffsetError:
             f"row {position + 1} was asked for, the oldest one kept is {first}: {_GO_ON}"
         )
     return OffsetError(f"rows {position + 1} to {end} are lost, the hub's log says why: {_GO_ON}")
+
+
+def _in_memory(content: Content, found: Frame) -> int:
+    """The bytes of a frame in memory. Of a damaged one anything: who reads it says that it is."""
+    if not found.flags & frame.COMPRESSED:
+        return found.size
+    try:
+        return _BARE + inflated(content.view(found.at, found.size))
+    except struct.error:
+        return found.size
 
 
 def inflated(view: memoryview) -> int:
