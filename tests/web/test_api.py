@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import socket
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +26,7 @@ from hubbub.config.settings import Api, Journal, Limits, Queue, Settings
 from hubbub.core.limits import COMMIT_ROWS
 from hubbub.core.quotas import POOLS, SINKS
 from hubbub.errors import SettingError
-from hubbub.journal.frames import Frames
+from hubbub.journal.frames import Frames, Segment
 from hubbub.journal.table import Table, frames_in
 from hubbub.runtime.node import Node
 from hubbub.web import guarded
@@ -410,6 +411,30 @@ async def test_ranges_are_the_frames_of_the_disk(serve: Serve, tmp_path: Path) -
         assert (beyond.content, beyond.headers["hubbub-upto"]) == (b"", "40")
         for wrong in ({"from": "x"}, {"to": "x"}, {"from": "-1"}, {"from": "1", "to": "²"}):
             assert (await client.get(JOURNAL, params=wrong)).status_code == 400
+
+
+async def test_who_looks_which_rows_there_are_stands_in_no_way(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year has ten thousand files: to list them kept all clients waiting for 0.1 s, and each
+    batch of Spark asked for it three times.
+    """
+    listed: list[str] = []
+    plain = Frames.segments
+
+    def segments(frames: Frames) -> list[Segment]:
+        listed.append(threading.current_thread().name)
+        return plain(frames)
+
+    monkeypatch.setattr(Frames, "segments", segments)
+    async with serve() as client:
+        await post(client, counted(0, 10))
+        answer = await client.get(JOURNAL, params={"from": 1, "to": 0})
+        assert (answer.content, answer.headers["hubbub-committed"]) == (b"", "10")
+        assert listed == []
+        assert (await client.get(JOURNAL)).json()["committed"] == "10"
+        (name,) = listed
+        assert name != threading.current_thread().name
 
 
 async def test_what_is_no_number_is_said(serve: Serve) -> None:

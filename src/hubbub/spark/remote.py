@@ -1,7 +1,8 @@
 """The journal of a running hub, read over HTTP: the shelf behind the option `url`.
 
-    GET /api/v1/journal                which rows there are
-    GET /api/v1/journal?from=&to=      frames as they lie on the hub's disk, some MiB an answer
+    GET /api/v1/journal                which segments there are
+    GET /api/v1/journal?from=&to=      frames as they lie on the hub's disk, some MiB an answer;
+                                       of no rows, which there are
     … &most=BYTES, &shares=COUNT       no frames: where so many bytes end, where to cut
 
 The next answer is on its way while the frames of this one are used. Each frame's CRC is checked
@@ -13,14 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from hubbub.errors import DirectoryError, JournalError, OffsetError
+from hubbub.errors import DirectoryError, JournalError, OffsetError, SettingError
 from hubbub.journal.table import Frame, Segment, Shares, frames_in
 from hubbub.schema import FORMAT_VERSION
-from hubbub.spark.hub import Hub
+from hubbub.spark.hub import Answer, Hub
 
-PATH = "/api/v1/journal"
+PATH: Final = "/api/v1/journal"
 
 
 class _Piece(NamedTuple):
@@ -41,21 +42,19 @@ class Remote:
         self._hub = hub
         self._journal = journal
         self._allow_loss = allow_loss
-        self._first = 1
 
     @property
     def name(self) -> str:
         return self._hub.name
 
     def identity(self) -> str:
-        return str(self._listing()["id"])
+        return self._said("hubbub-journal")
 
     def first(self) -> int:
-        """The oldest seq that exists; after `between` as it was then."""
-        return int(self._listing()["first"])
+        return int(self._said("hubbub-first"))
 
     def committed(self) -> int:
-        return int(self._listing()["committed"])
+        return int(self._said("hubbub-committed"))
 
     def segments(self) -> list[Segment]:
         found = self._listing()["segments"]
@@ -93,9 +92,7 @@ class Remote:
         """See `Frames.within`. A hub that does not know the question answers with some frames."""
         left, position = most, after
         while True:
-            asked = f"{PATH}?from={position + 1}&to={upto}&most={max(left, 1)}"
-            headers, _ = self._hub.ask("GET", asked)
-            self._check(headers["hubbub-journal"], int(headers["hubbub-format"]))
+            headers, _ = self._asked(position + 1, upto, f"&most={max(left, 1)}")
             left -= int(headers.get("hubbub-carried", 0))
             if left < 0 and position > after:
                 return position  # the first frame always fits, but that was another one
@@ -125,9 +122,19 @@ class Remote:
             ) from None
 
     def _piece(self, after: int, upto: int) -> _Piece:
-        headers, data = self._hub.ask("GET", f"{PATH}?from={after + 1}&to={upto}")
-        self._check(headers["hubbub-journal"], int(headers["hubbub-format"]))
+        headers, data = self._asked(after + 1, upto)
         return _Piece(data, int(headers["hubbub-upto"]), int(headers["hubbub-committed"]))
+
+    def _said(self, name: str) -> str:
+        """What the hub says beside rows. To list its segments takes it long where they are many."""
+        return self._asked(1, 0).headers[name]
+
+    def _asked(self, begin: int, end: int, more: str = "") -> Answer:
+        answer = self._hub.ask("GET", f"{PATH}?from={begin}&to={end}{more}")
+        if "hubbub-journal" not in answer.headers:
+            raise SettingError(f"{self.name} answers, and is no hub: correct the url")
+        self._check(answer.headers["hubbub-journal"], int(answer.headers["hubbub-format"]))
+        return answer
 
     def _listing(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self._hub.ask("GET", PATH).body)

@@ -61,7 +61,8 @@ class JournalApi:
         try:
             with told(self._directory):
                 if not asked:
-                    return JSONResponse(self._listing())
+                    async with self._one:
+                        return await asyncio.to_thread(self._listing)
                 if shares:
                     return await self._shares(begin, end, shares)
                 return await self._range(begin, end, most)
@@ -70,16 +71,20 @@ class JournalApi:
         except HubbubError as error:
             return refused(500, str(error))
 
-    def _listing(self) -> dict[str, object]:
+    def _listing(self) -> JSONResponse:
+        """In a thread: a year has ten thousand files, and each is asked for its size."""
         frames = self._frames
         committed = frames.committed()  # first: what is listed then is there to be read
-        return {
-            "format": FORMAT_VERSION,
-            "id": frames.identity(),
-            "first": str(frames.first()),
-            "committed": str(committed),
-            "segments": [{"first": str(one.first), "bytes": one.size} for one in frames.segments()],
-        }
+        segments = [{"first": str(one.first), "bytes": one.size} for one in frames.segments()]
+        return JSONResponse(
+            {
+                "format": FORMAT_VERSION,
+                "id": frames.identity(),
+                "first": str(frames.first()),
+                "committed": str(committed),
+                "segments": segments,
+            }
+        )
 
     async def _shares(self, begin: int, end: int, count: int) -> Response:
         """Where to cut: ends[i] is the last row of a piece; all of them cost `cost`."""
@@ -98,9 +103,12 @@ class JournalApi:
 
     async def _range(self, begin: int, end: int, most: int) -> Response:
         committed = self._frames.committed()
-        span = max(begin, 1) - 1, min(end, committed)
-        async with self._one:
-            found = await asyncio.to_thread(self._find, *span, most)
+        after, upto = max(begin, 1) - 1, min(end, committed)
+        if after < upto or most:
+            async with self._one:
+                found = await asyncio.to_thread(self._find, after, upto, most)
+        else:  # who looks which rows there are waits for nobody who reads some
+            found = _Found([], max(after, upto))
         headers = {
             "hubbub-journal": self._frames.identity(),
             "hubbub-format": str(FORMAT_VERSION),
@@ -123,4 +131,4 @@ class JournalApi:
             size += found.size
             if size >= ANSWER_BYTES:
                 return _Found(pieces, min(found.last, upto))
-        return _Found(pieces, max(after, upto))
+        return _Found(pieces, upto)
