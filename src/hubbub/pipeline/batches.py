@@ -256,7 +256,8 @@ class Batches:
                 self.work.notice(f"rows of batch {batch} went while it read them; once more")
         raise JournalError(
             f"the journal removes rows of batch {batch} faster than they are read: give it more "
-            "room (journal.retain_bytes, journal.retain_age), or let readers begin at what is new"
+            "room (journal.retain_bytes, journal.retain_seconds), or let readers begin at what is "
+            "new"
         )
 
     def _tables(self, frame: DataFrame, batch: int) -> Counted:
