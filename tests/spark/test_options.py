@@ -95,6 +95,7 @@ def test_the_document_has_every_option() -> None:
         ("subscribe", "topics"), ("subscribePattern", "topics"),
         ("kafka.bootstrap.servers", "url"), ("rowsPerBatch", "maxOffsetsPerTrigger"),
         ("maxRowsPerBatch", "maxOffsetsPerTrigger"), ("includeHeaders", "columns"),
+        ("startingOffsetsByTimestamp", "startingTimestamp"),
     ],
 )  # fmt: skip
 def test_what_other_hubs_call_it_is_understood(name: str, meant: str) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -125,7 +126,9 @@ def test_an_offset_of_another_version_or_journal_is_an_error(
         reader.latestOffset(strange, ReadAllAvailable())
 
 
-def test_rows_that_retention_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_retention_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     writer = Writer(tmp_path / "data")
     path = data(writer, tmp_path)
     writer.close()
@@ -137,7 +140,12 @@ def test_rows_that_retention_removed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     end = lax.latestOffset(offset(writer, 10), ReadMaxRows(20))
     assert end == offset(writer, 70, lost=40)
     assert [part.upto for part in lax.partitions(offset(writer, 10), end)] == [70]  # type: ignore[attr-defined]
+    monkeypatch.setattr(Table, "first", lambda table: 61)
     assert lax.latestOffset(end, ReadMaxRows(20)) == offset(writer, 90, lost=40)
+    assert f"rows 51 to 60 of {path} went (retention) since the batch" in caplog.text
+    caplog.clear()
+    assert lax.latestOffset(end, ReadMaxRows(20)) == offset(writer, 90, lost=40)
+    assert not caplog.text
 
 
 LAX = {"failOnDataLoss": "false"}
@@ -356,6 +364,32 @@ def test_only_columns_that_are_wanted_are_read(
         part = Range(given["path"], "", 0, 10)
         (batch,) = reader.read(part)
         assert batch.to_pydict() == {"topic": ["plant/1/temp"] * 3, "seq": [2, 6, 10]}
+
+
+def test_few_columns_do_not_keep_whole_frames(writer: Writer, tmp_path: Path) -> None:
+    """16,384 rows are handed to Spark at once, and those of a MiB had 16 GB in memory: a view of
+    their topics was one of the payloads, too.
+    """
+    for _ in range(30):
+        writer.write(publish(0, "large", bytes(1 << 20)))
+    asked = source({"path": str(tmp_path / "data"), "columns": "topic", "maxPartitions": "1"})
+    reader = asked.reader(asked.schema())
+    tracemalloc.start()
+    try:
+        (batch,) = (batch for part in reader.partitions() for batch in reader.read(part))
+        assert batch.num_rows == 30
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_stream_has_no_end(writer: Writer, tmp_path: Path) -> None:
+    """It went on behind it, without a word."""
+    for end in ({"endingOffsets": "5"}, {"endingTimestamp": "2026-01-01"}):
+        asked = source({"path": data(writer, tmp_path), **end})
+        asked.reader(asked.schema())
+        with pytest.raises(SettingError, match=r"are of a batch .* a stream goes on"):
+            asked.streamReader(asked.schema())
 
 
 def test_a_schema_may_leave_columns_out(writer: Writer, tmp_path: Path) -> None:

@@ -213,7 +213,11 @@ class Table:
                     continue
             batch = some_columns(data, found, names) if names else batch_of(data, found)
             batch = batch.slice(start, count)
-            yield batch if mask is None else batch.filter(mask)
+            if mask is not None:
+                batch = batch.filter(mask)
+            elif names:  # a view of a few columns keeps all of its frame, payloads too
+                batch = pyarrow.concat_batches([batch])
+            yield batch
         self._gap(position, upto)
 
     def first_at(self, moment: int) -> int:

@@ -85,6 +85,10 @@ _ELSEWHERE: Final = {
     "service.url": "url",
     "includeheaders": "columns",
     "maxrecordsperpartition": "minPartitions",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "kafka.ssl.truststore.location": "caFile",
+    "kafka.sasl.jaas.config": "tokenFile",
     "rowsperbatch": "maxOffsetsPerTrigger",
 }
 
@@ -169,6 +173,7 @@ class Options:
         if self.since > time.time_ns() // 1000:
             raise SettingError("startingTimestamp: expected a time that is past; this is to come")
         self.until = _moment("endingTimestamp", lower.get("endingtimestamp", ""))
+        self.ends = self.until > 0 or self.end != Start(LATEST, {})
         self.rows = number("maxOffsetsPerTrigger", lower.get("maxoffsetspertrigger", "0"))
         self.bytes = number("maxBytesPerTrigger", lower.get("maxbytespertrigger", "0"))
         self.least = number("minOffsetsPerTrigger", lower.get("minoffsetspertrigger", "1"))

@@ -244,6 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._journals = [Journal(place, options) for place in options.places]
         self._several = Journals(options, self._journals)
         self._skipped: dict[str, int] = {}  # rows of a planned batch whose journal is gone
+        self._at_work: dict[str, Span] = {}  # what the last batch has of each journal
         self._targets: dict[str, int] | None = None
         self._planned = -math.inf  # when the last batch was
 
@@ -261,6 +262,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         stand = self._several.stand(start)
+        self._say_went([one for one, _ in stand.there])
         spans = [(one, self._new(one, after)) for one, after in stand.there]
         lost = sum(one.lost for one in self._journals) + sum(self._skipped.values())
         for one in self._journals:
@@ -277,6 +279,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {journal.key: span.upto for journal, span in spans}
         offset = self._offset({**ends, **stand.gone}, start.get(LOST, 0) + lost)
         return {**offset, **self._cuts(spans)}
+
+    def _say_went(self, journals: Sequence[Journal]) -> None:
+        """Log which rows of the last batch are gone, once. Which of them a task had read before
+        only that knows, and Spark brings nothing from there to here.
+        """
+        for one in journals:
+            span = self._at_work.pop(one.key, None)
+            if span is None or self.options.strict or one.oldest() <= span.after:
+                continue
+            log.warning(
+                "rows %d to %d of %s went (retention) since the batch with them was planned: those "
+                "that were not read yet are missing, and the logs of its tasks say which",
+                span.after + 1, min(one.oldest(), span.upto), one.shown,
+            )  # fmt: skip
 
     def _cuts(self, spans: Sequence[tuple[Journal, Span]]) -> dict[str, Any]:
         """What the offset says of the tasks of its batch where that is not plain."""
@@ -329,6 +345,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if upto > after:
                 after = journal.begin(after, upto)
             wanted.append(Wanted(journal.place, journal.id, Span(after, upto)))
+            self._at_work[journal.key] = wanted[-1].span
         counted = end.get(LOST, 0) - start.get(LOST, 0)  # what `end` says already
         for one in self._journals:
             counted, one.lost = max(counted - one.lost, 0), max(one.lost - counted, 0)
@@ -426,7 +443,13 @@ class HubbubDataSource(DataSource):
         return Reader(*self._wanted(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(*self._wanted(schema))
+        options, shape = self._wanted(schema)
+        if options.ends:
+            raise SettingError(
+                "endingOffsets and endingTimestamp are of a batch (spark.read): a stream goes on. "
+                "trigger(availableNow=True) ends it where the journal ends; else filter its rows"
+            )
+        return StreamReader(options, shape)
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         return Writer(Target(self.options, schema), overwrite)
