@@ -37,6 +37,7 @@ from hubbub import schema
 from hubbub.config import settings
 from hubbub.errors import OffsetError, SettingError
 from hubbub.journal.compact import compact
+from hubbub.journal.frames import Frames
 from hubbub.journal.segments import Directory
 from hubbub.journal.table import Table
 from hubbub.spark import options
@@ -132,7 +133,7 @@ def test_rows_that_retention_removed(
     writer = Writer(tmp_path / "data")
     path = data(writer, tmp_path)
     writer.close()
-    monkeypatch.setattr(Table, "first", lambda table: 51)
+    monkeypatch.setattr(Frames, "first", lambda frames: 51)
     strict, lax = (StreamReader(Options({"path": path, **more})) for more in ({}, LAX))
     with pytest.raises(OffsetError, match=r"rows 11 to 50 .* failOnDataLoss=false"):
         strict.latestOffset(offset(writer, 10), ReadAllAvailable())
@@ -140,7 +141,7 @@ def test_rows_that_retention_removed(
     end = lax.latestOffset(offset(writer, 10), ReadMaxRows(20))
     assert end == offset(writer, 70, lost=40)
     assert [part.upto for part in lax.partitions(offset(writer, 10), end)] == [70]  # type: ignore[attr-defined]
-    monkeypatch.setattr(Table, "first", lambda table: 61)
+    monkeypatch.setattr(Frames, "first", lambda frames: 61)
     assert lax.latestOffset(end, ReadMaxRows(20)) == offset(writer, 90, lost=40)
     assert f"rows 51 to 60 of {path} went (retention) since the batch" in caplog.text
     caplog.clear()

@@ -45,6 +45,14 @@ ROW_BYTES: Final = 80  # of a row's numbers and offsets: every row has them, non
 _COMPRESSED_SIZE: Final = struct.Struct("<q")  # Arrow: before each compressed buffer
 
 
+class State(NamedTuple):
+    """A journal at one moment: its id ("": no hub has begun it), its oldest and newest seq."""
+
+    id: str
+    first: int
+    committed: int
+
+
 class Segment(NamedTuple):
     """A segment file: its first seq and its size in bytes."""
 
@@ -120,6 +128,11 @@ class Frames:
     def name(self) -> str:
         """The journal in words."""
         return str(self._directory.path)
+
+    def state(self) -> State:
+        """What it has now."""
+        committed, first = self.committed(), self.first()
+        return State(self.identity(), first, committed)  # last: whether all that was of it
 
     def identity(self) -> str:
         """What tells this journal from every other, "" if there is none yet."""

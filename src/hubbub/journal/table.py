@@ -19,12 +19,12 @@ import pyarrow.compute
 from hubbub.errors import JournalError
 from hubbub.journal import arrow, frame
 from hubbub.journal.frame import DAMAGED, WHOLE, Frame
-from hubbub.journal.frames import Frames, Segment, lost
+from hubbub.journal.frames import Frames, Segment, State, lost
 from hubbub.journal.shares import PIECES, ROW_COST, Shares, Stretch, cost_upto, ends_of
 
 __all__ = [
-    "LOOKED_AT", "PIECES", "ROW_COST", "SCHEMA", "Frame", "Segment", "Shares", "Shelf", "Stretch",
-    "Table", "cost_upto", "ends_of", "frames_in",
+    "LOOKED_AT", "PIECES", "ROW_COST", "SCHEMA", "Frame", "Segment", "Shares", "Shelf", "State",
+    "Stretch", "Table", "cost_upto", "ends_of", "frames_in",
 ]  # fmt: skip
 
 log = logging.getLogger("hubbub.journal")
@@ -38,6 +38,7 @@ class Shelf(Protocol):
 
     @property
     def name(self) -> str: ...
+    def state(self) -> State: ...
     def identity(self) -> str: ...
     def first(self) -> int: ...
     def committed(self) -> int: ...

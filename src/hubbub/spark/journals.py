@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from hubbub.errors import OffsetError, UnreadableError
-from hubbub.journal.table import PIECES, Shares, Table
+from hubbub.journal.table import PIECES, Shares, State, Table
 from hubbub.spark.filters import Bounds
 from hubbub.spark.hub import AwayError, Hub
 from hubbub.spark.options import EARLIEST, LATEST, Access, Options
@@ -37,14 +37,6 @@ _NO_JOURNALS: Final = (VERSION, PARTS, LOST, CUTS)
 LOG: Final = "0"  # what a journal may be called while there is only one
 AGAIN: Final = 10.0  # seconds after which a hub that is away is asked again …
 SILENCE: Final = 3.0  # … and how long it may then keep the other journals waiting
-
-
-class State(NamedTuple):
-    """A journal at one moment: its id ("": no hub has begun it), its oldest and newest seq."""
-
-    id: str
-    first: int
-    committed: int
 
 
 def table_at(
@@ -87,9 +79,7 @@ class Journal:
         if self.away and time.monotonic() < self._again:
             return False
         try:
-            committed, first = self.table.committed(), self.table.first()
-            identity = self.table.shelf.identity()  # last: it tells whether all that was of it
-            self._now = State(identity, first, committed)
+            self._now = self.table.shelf.state()
         except (AwayError, UnreadableError, OSError) as error:
             if not (self.options.lenient or isinstance(error, AwayError)):
                 raise
@@ -251,8 +241,7 @@ class Journals:
         return Stand([(one, self._position(one, seqs)) for one in there], self.gone)
 
     def newest(self) -> dict[str, int]:
-        """The newest seq of each journal; of one that is gone the last that is known."""
-        self.look()
+        """The newest seq of each journal as it was last seen; who plans has looked just before."""
         return {**self.gone, **{one.was.id: one.was.committed for one in self.all if one.was.id}}
 
     def _position(self, journal: Journal, seqs: Mapping[str, int]) -> int:

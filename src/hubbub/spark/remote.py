@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from hubbub.errors import DirectoryError, JournalError, OffsetError, SettingError
-from hubbub.journal.table import Frame, Segment, Shares, frames_in
+from hubbub.journal.table import Frame, Segment, Shares, State, frames_in
 from hubbub.schema import FORMAT_VERSION
 from hubbub.spark.hub import Answer, Hub
 
@@ -47,14 +47,20 @@ class Remote:
     def name(self) -> str:
         return self._hub.name
 
+    def state(self) -> State:
+        """As the hub says it beside no rows: to list segments takes it long where they are many."""
+        headers, _ = self._asked(1, 0)
+        first, committed = int(headers["hubbub-first"]), int(headers["hubbub-committed"])
+        return State(headers["hubbub-journal"], first, committed)
+
     def identity(self) -> str:
-        return self._said("hubbub-journal")
+        return self.state().id
 
     def first(self) -> int:
-        return int(self._said("hubbub-first"))
+        return self.state().first
 
     def committed(self) -> int:
-        return int(self._said("hubbub-committed"))
+        return self.state().committed
 
     def segments(self) -> list[Segment]:
         found = self._listing()["segments"]
@@ -124,10 +130,6 @@ class Remote:
     def _piece(self, after: int, upto: int) -> _Piece:
         headers, data = self._asked(after + 1, upto)
         return _Piece(data, int(headers["hubbub-upto"]), int(headers["hubbub-committed"]))
-
-    def _said(self, name: str) -> str:
-        """What the hub says beside rows. To list its segments takes it long where they are many."""
-        return self._asked(1, 0).headers[name]
 
     def _asked(self, begin: int, end: int, more: str = "") -> Answer:
         answer = self._hub.ask("GET", f"{PATH}?from={begin}&to={end}{more}")
