@@ -29,9 +29,12 @@ import pytest
 from hubbub import connect
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
+from hubbub.errors import Refused
 from hubbub.journal import segments
 from hubbub.processes import Child, share_of
 from hubbub.spark import options
+from hubbub.spark.hub import Hub
+from hubbub.spark.source import Reader
 from hubbub.web.together import shares
 from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
@@ -44,6 +47,7 @@ from tests.web.chromium import Chromium
 from tests.web.test_dashboard import begin
 
 TWO = ("--processes", "2")
+ACCESS = options.Access("", "", PATIENCE)
 REFUSED = (0x86, 0x89)  # who guesses much is slowed down
 MANY = 12  # connections: all at one of two processes in one of 2,048 runs
 
@@ -856,6 +860,34 @@ def test_spark_takes_the_directory_of_all_as_one_source(tmp_path: Path) -> None:
     assert options._places({"path": str(tmp_path)}) == tuple(
         f"{tmp_path}/{number}" for number in (1, 2, 3)
     )
+
+
+@pytest.mark.interop
+def test_spark_reads_and_writes_at_whatever_process_it_comes_to(start_hub: StartHub) -> None:
+    """By URL it read one of two journals, without a word, and a batch that was sent again to the
+    other process was published again.
+    """
+    hub = start_hub(*TWO)
+    url = hub.url("http")
+    batch = {"Hubbub-Batch": "copy/0/0", "Hubbub-First": "0"}
+    lines = b'{"topic": "out/1"}\n{"topic": "out/2"}'
+
+    def sent() -> dict[str, int]:
+        answer = Hub(url, ACCESS).ask("POST", "/api/v1/publish", lines, batch)
+        found: dict[str, int] = json.loads(answer.body)
+        return found
+
+    assert sorted(sent()["taken"] for _ in range(MANY)) == [0] * (MANY - 1) + [2]
+    for n in range(MANY):
+        Hub(url, ACCESS).ask("POST", "/api/v1/publish", b'{"topic": "in/%d"}' % n)
+    with pytest.raises(Refused, match=r"2 processes, each with a journal of its own: \?process=1"):
+        Reader(options.Options({"url": url})).partitions()
+    given = {"url": f"{url}?process=1,{url}/?process=2", "topics": "in/#,out/#"}
+    reader = Reader(options.Options(given))
+    rows = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert sum(map(len, rows)) == MANY + 2
+    Hub(url, ACCESS).ask("DELETE", "/api/v1/publish/copy")
+    assert sent() == {"taken": 2, "skipped": 0}
 
 
 # What is refused

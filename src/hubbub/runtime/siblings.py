@@ -75,6 +75,10 @@ class Siblings:
     def numbers(self) -> range:
         return range(1, len(self.names) + 1)
 
+    @property
+    def others(self) -> list[int]:
+        return [number for number in self.numbers if number != self.number]
+
     async def all_say(self, what: str, given: bytes = b"") -> dict[int, bytes]:
         """By number, of those that answer."""
         return await self.say(dict.fromkeys(self.numbers, given), what)

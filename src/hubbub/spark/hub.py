@@ -50,7 +50,8 @@ class Hub:
         self.name = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         self._patience, self._silence = access.patience, access.silence
         self._known = known
-        self._host, self._path = parts.netloc.rpartition("@")[2], parts.path
+        self._host, self._path = parts.netloc.rpartition("@")[2], parts.path.rstrip("/")
+        self._query = parts.query  # which process is meant, of several
         self._tls = _context(access.ca) if parts.scheme == "https" else None
         self._headers = {}
         if access.token:
@@ -87,6 +88,8 @@ class Hub:
     def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         if self._connection is None:
             self._connection = self._open()
+        if self._query:
+            path += f"{'&' if '?' in path else '?'}{self._query}"
         self._connection.request(method, self._path + path, body or None, dict(headers))
         response = self._connection.getresponse()
         data = response.read()

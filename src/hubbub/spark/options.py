@@ -36,7 +36,8 @@ _ACCESS: Final = {
 READ: Final = {
     "path": "the data directory of a hub (./hubbub-data), or several, comma-separated; one of "
     "several processes is their journals",
-    "url": "a running hub, http(s)://[USER:PASSWORD@]HOST:PORT, or several, comma-separated",
+    "url": "a running hub, http(s)://[USER:PASSWORD@]HOST:PORT, or several, comma-separated; of "
+    "one of several processes each, …PORT?process=1",
     **_ACCESS,
     "startingOffsets": "the first row: `earliest` (default), `latest`, a seq, or by journal: "
     '{"DIR, URL or id": seq}; -2 is earliest, -1 latest. A stream takes it at its first start',

@@ -72,7 +72,7 @@ from hubbub.web.looking import Looking
 from hubbub.web.mounted import Mounted
 from hubbub.web.numbers import number_in
 from hubbub.web.offers import Offered
-from hubbub.web.publish import PROTOCOL, PublishApi
+from hubbub.web.publish import FAR, FORGET, PROTOCOL, PublishApi
 from hubbub.web.query import asked
 from hubbub.web.together import Figured, Listed, Together
 from hubbub.wire.http import Request, response
@@ -121,7 +121,7 @@ class Application:
     def __init__(self, hub: Host, mounted: Mounted | None = None) -> None:
         self._hub = hub
         self.mounted = mounted
-        self._journal: JournalApi | None = None
+        self._journals: dict[int, JournalApi] = {}  # of several processes those of all
         self._publish: PublishApi
         self._token = b""
         self._visits = Visits(hub.clock, lambda: hub.siblings)
@@ -174,7 +174,6 @@ class Application:
         hub = self._hub
         self.apply(hub.settings)
         self._publish = PublishApi(hub)
-        self._journal = JournalApi(Path(hub.settings.data)) if hub.broker.log.records else None
         self._config.load()
         self._refresh_date()
         if self.mounted is not None:
@@ -264,15 +263,32 @@ class Application:
         async def leave(given: bytes) -> bytes:
             return self._visits.left(given)
 
-        own = {METRICS: metrics, FIGURES: figures, VISIT: visit, LEAVE: leave}
+        own = {
+            METRICS: metrics, FIGURES: figures, VISIT: visit, LEAVE: leave,
+            FAR: self._publish.far, FORGET: self._publish.forget_here,
+        }  # fmt: skip
         return own | self._together.said()
 
     # The API
 
     async def _rows(self, request: WebRequest) -> Response:
-        if self._journal is None:
+        hub, given = self._hub, request.query_params
+        if not hub.broker.log.records:
             return refused(404, "this hub keeps no journal: see journal.record and durability")
-        return await self._journal(request)
+        try:
+            number = number_in(given, "process") if "process" in given else 0
+        except ValueError as error:
+            return refused(400, str(error))
+        path = Path(hub.settings.data)
+        if hub.siblings is None:
+            number = 0  # there is one
+        elif number in hub.siblings.numbers:
+            path = path.with_name(str(number))
+        else:
+            return refused(400, _each_journal(len(hub.siblings.names)))
+        if number not in self._journals:
+            self._journals[number] = JournalApi(path)
+        return await self._journals[number](request)
 
     async def _described(self, request: WebRequest) -> Response:
         """The API, for programs that read such a thing."""
@@ -398,6 +414,14 @@ class Application:
 def _of(found: Listed | Figured) -> dict[str, Any]:
     """How the processes are whose things these are, if there are several."""
     return {"processes": found.processes} if found.processes else {}
+
+
+def _each_journal(count: int) -> str:
+    return (
+        f"this hub has {count} processes, each with a journal of its own: ?process=1 to {count} "
+        "says which. Spark reads all with all of them in url, separated by commas "
+        "(http://HOST:PORT?process=1,http://HOST:PORT?process=2), or with their directory as path"
+    )
 
 
 def _attention(found: dict[str, Any]) -> list[str]:

@@ -182,6 +182,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
             Parameter("to", _SEQ, "the last row"),
             Parameter("most", _SEQ, "no frames: up to which row they carry so many bytes"),
             Parameter("shares", _number(PIECES, 1), "no frames: where to cut them in so many"),
+            Parameter("process", _SEQ, "of a hub of several processes, whose journal"),
         ),
         ("application/json", MEDIA_TYPE), (404, 500),
     ),

@@ -7,6 +7,8 @@ How far a partition was taken is a retained row `$hub/taken/QUERY/PARTITION` in 
 the messages: after a crash both are there or neither. It also keeps a checksum of the lines, so
 that a sender whose messages come in another order when it repeats them is told so instead of
 being believed. Each user has rows of its own, below $hub/taken/USER/, and cannot touch another's.
+Of several processes the one that is sent to asks the others first: a sender that comes back comes
+to any of them.
 
 A body is kept as its lines, and each is decoded twice: to see that nothing is wrong with any, and
 to publish it. All decoded at once they took twenty times their bytes. All bodies together work for
@@ -49,11 +51,13 @@ from hubbub.core.session import Session
 from hubbub.core.topics import is_name, is_system, is_text
 from hubbub.core.turns import Stint
 from hubbub.runtime.rates import Rates, Toll
+from hubbub.runtime.siblings import Siblings
 from hubbub.schema import Row, column_of
 from hubbub.web.guarded import ADMISSION, outdated, refused, session_of
 from hubbub.web.numbers import number_in
 
 TAKEN: Final = "$hub/taken/"
+FAR, FORGET = "far", "forget"  # what processes of one hub ask one another
 SLICE: Final = 500  # messages of one turn of the loop and one frame: some milliseconds
 SLICE_BYTES: Final = 1 << 20
 PROPERTIES_JSON: Final = 6 * PROPERTIES_BYTES  # every character of them may be six, as \u0041
@@ -239,6 +243,9 @@ class Inside(Protocol):
     @property
     def rates(self) -> Rates: ...
 
+    @property
+    def siblings(self) -> Siblings | None: ...
+
     def schedule(self) -> None: ...
 
 
@@ -270,6 +277,12 @@ class Registry:
         self._again.pop(name, None)
         self._know(name, taken)
         self._keep(name, json.dumps(taken._asdict()).encode())
+
+    def adopt(self, name: str, taken: Taken) -> None:
+        """Know what another process took; with the next lines it is a row here, too."""
+        if (taken.batch, taken.rows) > self.of(name)[:2]:
+            self._again.pop(name, None)
+            self._know(name, taken)
 
     def differs(self, body: Body, known: Taken) -> bool:
         """Whether messages that are sent again are others than before.
@@ -423,11 +436,40 @@ class PublishApi:
         """DELETE: a query is over."""
         query = request.path_params["query"]
         asks = session_of(request.scope[ADMISSION])
-        count = self._registry.forget(_place(asks.user, query))
+        place, siblings = _place(asks.user, query), self._inside.siblings
+        count = self._registry.forget(place)
+        if siblings is not None:
+            others = dict.fromkeys(siblings.others, place.encode())
+            count += sum(map(int, (await siblings.say(others, FORGET)).values()))
         if count:  # or who may do nothing would fill the journal with it
             self._inside.broker.audit.managed(asks, "forget query", query)
         await self.safe()
         return JSONResponse({"forgotten": count})
+
+    async def far(self, name: bytes) -> bytes:
+        """How far that partition was taken here: another process asks. b"" = ask again."""
+        known = self._registry.of(name.decode())
+        try:
+            await self.safe()
+        except HTTPException:
+            return b""
+        return json.dumps(known).encode()
+
+    async def forget_here(self, place: bytes) -> bytes:
+        """Another process has let go of a query."""
+        return b"%d" % self._registry.forget(place.decode())
+
+    async def _ask_others(self, body: Body) -> Response | None:
+        """How far the partition was taken there. Without all answers nobody can tell."""
+        siblings = self._inside.siblings
+        if siblings is None or not body.name:
+            return None
+        said = await siblings.say(dict.fromkeys(siblings.others, body.name.encode()), FAR)
+        for number in siblings.others:
+            if not said.get(number):
+                return refused(503, f"process {number} does not answer: send the same again later")
+            self._registry.adopt(body.name, Taken(*json.loads(said[number])))
+        return None
 
     async def _take(
         self, upload: Upload, body: Body, sender: Session, admission: Admission
@@ -435,7 +477,9 @@ class PublishApi:
         """Slice by slice, a turn of the loop for each; what was taken before is skipped."""
         taken = skipped = at = 0
         whole = len(body.raw)  # who is ended for all that it keeps has none then
-        refusal = self._unfit(body, sender) if body.name else None
+        refusal = await self._ask_others(body)
+        if refusal is None and body.name:
+            refusal = self._unfit(body, sender)
         while at < len(body.raw) and refusal is None:
             paid = await upload.wait(min(SLICE, len(body.raw) - at))
             async with self._turn:

@@ -170,8 +170,7 @@ class Together:
         siblings = self.siblings
         if said is not None or siblings is None:
             return Done(said)
-        others = [number for number in siblings.numbers if number != siblings.number]
-        return await self._do_at(siblings, others, deed, given, asks)
+        return await self._do_at(siblings, siblings.others, deed, given, asks)
 
     async def do_at(self, process: int, deed: str, given: dict[str, str], asks: Session) -> Done:
         """At that one: each has things that are called the same."""
