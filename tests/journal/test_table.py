@@ -69,6 +69,7 @@ def test_names_are_listed_again_only_when_they_have_changed(
     os.utime(log, (0, 0))
     assert seqs(table, 0, 60) == [*range(1, 61)]
     assert table.first() == 1 and table.segment_of(60) > 1
+    assert [*table.shelf.spans(0, 60, lambda topics: True)] == [(0, 60)]
     assert len(listed) == 1
     first, second, *_ = look(Directory(path))
     Directory(path).segment(first).unlink()

@@ -221,10 +221,11 @@ class Frames:
         `among` tells whether one of the topics that a segment has is wanted. A segment of which
         they are not known stays in.
         """
-        for first, following in self._directory.spans():
-            if first > upto:
-                break
-            if following > after + 1 and (listed := names.read(self._directory, first, following)):
+        firsts = self._listing.firsts()
+        begin = max(bisect_right(firsts, after + 1) - 1, 0)
+        for index in range(begin, min(bisect_right(firsts, upto), len(firsts) - 1)):
+            first, following = firsts[index], firsts[index + 1]
+            if listed := names.read(self._directory, first, following):
                 if listed.listed and not among(listed.listed.split(b"\0")[1:-1]):
                     if after < first - 1:
                         yield after, first - 1
