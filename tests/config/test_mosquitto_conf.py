@@ -266,6 +266,8 @@ def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptu
     ("line", "hint"),
     [
         ("plugin /usr/lib/x.so", "password_file and acl_file"),
+        ("plugin /lib/mosquitto_dynamic_security.so\nport 1", "expected plugin_opt_config_file"),
+        ("plugin_opt_config_file x", "say `plugin FILE` before it"),
         ("auth_plugin x.so\nauth_opt_a b", "password_file"),
         ("connection x\naddress y\nbridge_psk 271828", "bridge_cafile"),
         ("use_username_as_clientid true", "%u"),
@@ -401,6 +403,38 @@ def test_the_reference_says_what_every_option_becomes() -> None:
     assert not missing, "\n".join(missing)
     shown = re.findall(r"^\| `([a-z_0-9.]+)[^`]*` \|", page, re.MULTILINE)
     assert set(shown) == mosquitto_conf.options()
+
+
+def test_mosquittos_own_plugins_are_settings(tmp_path: Path) -> None:
+    """Of 2.0 the one, of 2.1 all three; a file with them is followed like one with the options."""
+    dynamic = "plugin /lib/mosquitto_dynamic_security.so\nplugin_opt_config_file d.json\n"
+    settings = loaded(tmp_path, f"listener 1 127.0.0.1\n{dynamic}")
+    assert settings.dynamic_security == "d.json"
+    assert not settings.listeners()[0].allow_anonymous
+    users = "/lib/mosquitto_password_file.so\nplugin_opt_password_file users\n"
+    rules = "global_plugin /lib/mosquitto_acl_file.so\nplugin_opt_acl_file rules\n"
+    settings = loaded(tmp_path, f"listener 1 127.0.0.1\nglobal_plugin {users}{rules}")
+    assert (settings.password_file, settings.acl_file) == ("users", "rules")
+    text = f"per_listener_settings true\nlistener 1\nplugin {users}listener 2 127.0.0.1\n{rules}"
+    first, second = loaded(tmp_path, text).listeners()
+    assert (first.password_file, second.password_file) == ("users", "")
+    assert first.acl_file == second.acl_file == "rules"
+    with pytest.raises(SettingError, match="counts for every listener"):
+        loaded(tmp_path, f"per_listener_settings true\nlistener 1\n{dynamic}")
+    with pytest.raises(SettingError, match="plugin_opt_config_file is understood"):
+        loaded(tmp_path, dynamic.replace("config_file", "password_init_file"))
+
+
+def test_what_mosquitto_2_1_says_of_each_listener(tmp_path: Path) -> None:
+    settings = loaded(
+        tmp_path,
+        "max_topic_alias_broker 0\nretain_expiry_interval 5\nlistener 1 127.0.0.1\n"
+        "listener_allow_anonymous true\nwebsockets_origin https://a.example\nlistener 2\n",
+    )
+    assert settings.mqtt.topic_aliases_sent == 0
+    first, second = settings.listeners()
+    assert (first.allow_anonymous, second.allow_anonymous) == (True, False)
+    assert (first.origins, second.origins) == (("https://a.example",), ())
 
 
 def test_shared_keys_are_for_the_listeners_with_a_hint(tmp_path: Path) -> None:

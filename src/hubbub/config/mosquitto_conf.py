@@ -167,6 +167,7 @@ _HUB: Final[dict[str, _Setting]] = {
     "message_size_limit": _Setting("mqtt.payload_bytes", _whole),
     "max_packet_size": _Setting("limits.message_bytes", _bound),
     "max_topic_alias": _Setting("mqtt.topic_alias_maximum", _whole),
+    "max_topic_alias_broker": _Setting("mqtt.topic_aliases_sent", _whole),
     "persistent_client_expiration": _Setting("mqtt.max_session_expiry", _span),
     "max_inflight_messages": _Setting("session.inflight", _window),
     "max_queued_messages": _Setting("session.backlog_messages", _or_unlimited),
@@ -185,6 +186,18 @@ _ADMISSION: Final[dict[str, _Setting]] = {
     "acl_file": _Setting("acl_file", _text),
 }
 
+# mosquitto's own plugins which a setting stands for, by the name of their file: the option of
+# theirs that says it, and what that option is called without the plugin.
+_PLUGINS: Final[dict[str, tuple[str, str]]] = {
+    "mosquitto_dynamic_security": ("plugin_opt_config_file", "dynamic_security"),
+    "mosquitto_password_file": ("plugin_opt_password_file", "password_file"),
+    "mosquitto_acl_file": ("plugin_opt_acl_file", "acl_file"),
+}
+_PLUGIN: Final = (
+    "plugins cannot be loaded; use password_file and acl_file, or mosquitto's own for these or "
+    "for dynamic security"
+)
+
 # A listener's settings.
 _LISTENER: Final[dict[str, _Setting]] = {
     "max_connections": _Setting("max_connections", _or_none),
@@ -202,6 +215,8 @@ _LISTENER: Final[dict[str, _Setting]] = {
     "protocol": _Setting("websocket", _one_of({"mqtt": "never", "websockets": "only"})),
     "allow_zero_length_clientid": _Setting("require_client_id", _not),
     "mount_point": _Setting("mount_point", _text),
+    "listener_allow_anonymous": _Setting("allow_anonymous", _truth),
+    "websockets_origin": _Setting("origins", _words),
 }
 
 # A bridge's settings.
@@ -234,16 +249,20 @@ _SAME: Final = frozenset({
     "allow_duplicate_messages", "auth_plugin_deny_special_chars", "autosave_interval",
     "autosave_on_changes",
     "bridge_attempt_unsubscribe", "bridge_tls_use_os_certs", "connection_messages", "dhparamfile",
-    "log_timestamp", "log_timestamp_format", "retry_interval",
+    "log_timestamp", "log_timestamp_format", "packet_buffer_size", "retain_expiry_interval",
+    "retry_interval",
     "set_tcp_nodelay", "store_clean_interval", "websockets_headers_size",
     "websockets_log_level",
 })  # fmt: skip
 
 # What cannot be done, and the nearest there is. With a value: only that value cannot be done.
 _NOTED: Final[dict[str, str]] = {
+    "accept_protocol_versions": "every version is taken",
     "auto_id_prefix": "the hub chooses ids of its own; their form is no setting",
     "bridge_alpn": "the nearest is `tls` of [[bridge]]",
     "bridge_bind_address": "the system chooses the address",
+    "bridge_ciphers": "OpenSSL's own choice is taken",
+    "bridge_ciphers_tls1.3": "OpenSSL's own choice is taken",
     "bridge_max_packet_size": "the nearest is limits.message_bytes",
     "bridge_max_topic_alias": "the nearest is `version` of [[bridge]]",
     "bridge_receive_maximum": "the nearest is session.inflight",
@@ -254,8 +273,12 @@ _NOTED: Final[dict[str, str]] = {
     "bridge_tls_version": "OpenSSL's own choice is taken",
     "ciphers_tls1.3": "the nearest is tls.ciphers, which is about 1.2",
     "disable_client_cert_date_checks true": "certificates that are out of date are refused",
+    "enable_control_api true": "`hubbub config` and `hubbub status` say it",
+    "global_max_clients": "the nearest is max_connections of each listener",
+    "global_max_connections": "the nearest is max_connections of each listener",
     "http_dir": "mount a web application on a Hub object instead",
     "idle_timeout": "bridges stay connected",
+    "listener_auto_id_prefix": "the hub chooses ids of its own; their form is no setting",
     "local_cleansession": "the nearest is `clean` of [[bridge]]",
     "local_clientid": "the nearest is `name` of [[bridge]]",
     "local_password": "a bridge needs no permission on this side",
@@ -281,9 +304,9 @@ _REFUSED: Final[dict[str, str]] = {
     "bridge_psk": "bridges have no shared keys here; use bridge_cafile",
     "bridge_require_ocsp true": "OCSP is not asked; use a short-lived certificate over there",
     "enable_proxy_protocol": "it names no balancers; `proxies` of a [[listener]] of ours does",
-    "global_plugin": "plugins cannot be loaded; use password_file and acl_file",
-    "plugin": "plugins cannot be loaded; use password_file and acl_file",
     "plugin_load": "plugins cannot be loaded; use password_file and acl_file",
+    "plugin_use": "plugins cannot be loaded; use password_file and acl_file",
+    "proxy_protocol_v2_require_tls": "`proxies` of a [[listener]] of ours does it",
     "tls_engine": "keys are read from files only; use keyfile",
     "tls_engine_kpass_sha1": "keys are read from files only; use keyfile",
     "tls_keyform engine": "keys are read from files only; use keyfile",
@@ -317,6 +340,7 @@ class _Reader:
         self.bridge: dict[str, Any] | None = None
         self.apart = False
         self.database = "mosquitto.db"
+        self.plugin: tuple[_Line, str, str] | None = None  # whose option is awaited
         self.own: dict[str, Callable[[_Line], None]] = {
             "listener": self._listener,
             "port": self._port,
@@ -335,6 +359,8 @@ class _Reader:
             "psk_file": self._psk_file,
             "user": self._user,
             "persistence_file": self._persistence_file,
+            "plugin": self._plugin,
+            "global_plugin": self._plugin,
         }
 
     def take(self, line: _Line) -> None:
@@ -356,6 +382,8 @@ class _Reader:
             self._put(self.listener, Listener, _LISTENER[option], line)
         elif option in _BRIDGE:
             self._put(self._its_bridge(line), Bridge, _BRIDGE[option], line)
+        elif option.startswith("plugin_opt_"):
+            self._plugin_option(line)
         elif option not in _SAME and not _has_one_value_only(option):
             raise _named(line).trouble(_unknown(option))
 
@@ -466,9 +494,37 @@ class _Reader:
     def _persistence_file(self, line: _Line) -> None:
         self.database = _text(line)
 
+    # Plugins
+
+    def _plugin(self, line: _Line) -> None:
+        """One of mosquitto's own: its file is a setting here."""
+        self._plugin_ends()
+        known = _PLUGINS.get(Path(line.value).stem)
+        if known is None:
+            raise line.trouble(_PLUGIN)
+        self.plugin = line, *known
+
+    def _plugin_option(self, line: _Line) -> None:
+        if self.plugin is None:
+            raise line.trouble("belongs to a plugin; say `plugin FILE` before it")
+        plugin, option, becomes = self.plugin
+        if line.option != option:
+            raise line.trouble(f"of this plugin {option} is understood")
+        apart = self.apart and plugin.option == "plugin"
+        if apart and becomes not in _ADMISSION:
+            raise plugin.trouble("here it counts for every listener; leave per_listener_settings")
+        (self.listener if apart else self.tree)[becomes] = _text(line)
+        self.plugin = None
+
+    def _plugin_ends(self) -> None:
+        if self.plugin is not None:
+            line, option, _ = self.plugin
+            raise line.trouble(f"expected {option} after it")
+
     # The end
 
     def finish(self) -> Reading:
+        self._plugin_ends()
         if {"port", "host"} & set(self.default):
             self.listeners.insert(0, {"port": "1883", "host": "", **self.default})
         elif self.listeners:
@@ -571,7 +627,7 @@ def _lines(file: Path, depth: int) -> Iterator[_Line]:
         line = _Line(f"{file}:{number}", option, value.strip())
         if option == "include_dir":
             yield from _included(line, depth)
-        elif not option.startswith(("auth_opt_", "plugin_opt_")):  # the plugin itself is refused
+        elif not option.startswith("auth_opt_"):  # the plugin itself is refused
             yield line
 
 

@@ -289,8 +289,8 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     upgrade_qos: Annotated[
         bool,
         _because(
-            "messages of MQTT clients come with the QoS of each subscription, also if they were "
-            "published with less; false delivers with the lower of both"
+            "messages of MQTT clients and bridges come with the QoS of each subscription, also if "
+            "they were published with less; false delivers with the lower of both"
         ),
     ] = False
     max_keepalive: Annotated[
@@ -333,6 +333,13 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=0, le=65_535)],
         _because("topic aliases that a client of 5.0 may use; each may be a name of 64 KiB"),
     ] = 100
+    topic_aliases_sent: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)],
+        _because(
+            "topic aliases that the hub uses toward one of 5.0, if that announces as many; 0 for "
+            "those that announce some and keep none, as mqtt.js 4 can be led to"
+        ),
+    ] = 65_535
     wildcard_subscriptions: Annotated[
         bool,
         _because(

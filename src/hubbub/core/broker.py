@@ -100,6 +100,7 @@ class Broker(Context):
         self.queues = Queues(self)
         self.wildcards = True  # whether clients may subscribe with them
         self.sharing = True  # and share subscriptions
+        self.counts_as = 0, 1, 2  # by the QoS of a PUBLISH, that of the message it makes
         self.inflight = INFLIGHT
         self.inflight_bytes = 0  # of payload on their way to one client; 0 = any number
         self.stop: Callable[[], None] | None = None  # where a client may end the whole process

@@ -336,6 +336,17 @@ def test_what_comes_in() -> None:
     assert end.broker.metrics.dropped == {"no topic of the bridge": 1}
 
 
+def test_what_comes_in_is_upgraded_as_what_clients_say() -> None:
+    """`upgrade_outgoing_qos`, beside mosquitto 2.0.11: its bridges are clients like others."""
+    end = old()
+    end.broker.counts_as = 2, 2, 2
+    ann = end.stage.device("ann")
+    ann.subscribe("here/down/a", 1)
+    ann.hear()
+    end.say(codec.publish(b"down/a", b"x", 0, False, 0, False, b""))
+    assert ann.hear() == ["here/down/a=x q1 #1"]
+
+
 @pytest.mark.parametrize(
     "name", ["$queue/jobs", "$delayed/1/x", "$SYS/broker/connection/x/state", "$share/g/x"]
 )

@@ -560,6 +560,23 @@ def test_the_hub_uses_topic_aliases() -> None:
     ]  # fmt: skip
 
 
+def test_a_setting_says_how_many_topic_aliases_the_hub_uses() -> None:
+    """There are clients that announce some and keep none: with 0 they are told every topic."""
+    stage = Stage()
+    stage.mqtt.topic_aliases_sent = 1
+    ann = Modern(stage, properties=told({spec.TOPIC_ALIAS_MAXIMUM: 10}))
+    stage.mqtt.topic_aliases_sent = 0
+    low = Modern(stage, "low", properties=told({spec.TOPIC_ALIAS_MAXIMUM: 10}))
+    for one in (ann, low):
+        one.subscribe("a/#", 0)
+        one.hear()
+    bob = Modern(stage, "bob")
+    for topic in ("a/b", "a/b", "a/c"):
+        bob.publish(topic)
+    assert ann.hear() == ["a/b=x topic-alias=1", "=x topic-alias=1", "a/c=x"]
+    assert low.hear() == ["a/b=x", "a/b=x", "a/c=x"]
+
+
 @pytest.mark.holds(v5="3.1.2-24 3.1.2-25")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_is_too_large_for_a_client_is_never_sent(qos: int) -> None:

@@ -298,7 +298,7 @@ def test_a_run_of_acknowledgements_is_looked_at_one_by_one_where_qos_2_is_betwee
 def test_upgraded_messages_come_with_the_qos_of_each_subscription(v5: bool) -> None:
     """`upgrade_outgoing_qos` of mosquitto: at once, later, retained, as a will, after a crash."""
     stage = Stage()
-    stage.mqtt.counts_as = (2, 2, 2)
+    stage.broker.counts_as = (2, 2, 2)
     bob: Device = Modern(stage, "bob") if v5 else stage.device("bob")
     low, high = stage.device("low"), stage.device("high", False)
     low.subscribe("a", 0)

@@ -251,7 +251,7 @@ class BridgeSession(MqttSession):
         if not is_name(name):
             return None
         message = self.dialect.message(packet, self, packet.retain)
-        message.topic = name
+        message.topic, message.qos = name, self.broker.counts_as[packet.qos]
         if message.reply_to.startswith("$"):
             message.reply_to = ""
         elif message.reply_to:

@@ -321,7 +321,7 @@ class MqttConnection(Arriving):
                 said.texts[spec.ASSIGNED_CLIENT] = session.client.encode()
             alive = said.numbers.get(spec.SERVER_KEEP_ALIVE, alive)
             properties = said.encode()
-            bound(session, self._wants)
+            bound(session, self._wants, mqtt.topic_aliases_sent)
         self._patience = alive * 1.5 if alive else NEVER
         packet = codec.connack(present, codec.ACCEPTED, properties)
         self.link.hold(packet, True, level_of(session, self._will))
@@ -411,7 +411,7 @@ class MqttConnection(Arriving):
         if self._bounded and 0 < self.protocol.payload_bytes < end - start - v5 - said:
             self._publish(buf[pos], buf[body:end], route)
             return end
-        as_qos = self.protocol.counts_as[qos]
+        as_qos = self.broker.counts_as[qos]
         run = Run(session, route, as_qos, count, self._encodings[qos], buf[pos:stop])
         run.size = end - start - v5 - said
         if not qos:
@@ -492,7 +492,7 @@ class MqttConnection(Arriving):
         """Publish it; the level of its answer, and what that waits for (`Link.hold`)."""
         head = bytes((codec.PUBLISH << 4 | packet.qos << 1,)) + codec.length(len(body))
         encoding = self._encodings[packet.qos]
-        as_qos = self.protocol.counts_as[packet.qos]
+        as_qos = self.broker.counts_as[packet.qos]
         run = Run(session, route, as_qos, 1, encoding, head + body, packet.retain)
         run.size = len(packet.payload)
         run.level = route.level or self.link.level

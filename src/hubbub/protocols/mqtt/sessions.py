@@ -29,8 +29,7 @@ from hubbub.schema import WILL, Row, name_of
 class Sessions(Protocol):
     """What the conversations of one hub share; they take the settings from here.
 
-    `exchanging`: who is in an exclusive exchange now. `counts_as`: by the QoS of a PUBLISH, that of
-    the message it makes.
+    `exchanging`: who is in an exclusive exchange now.
     """
 
     name = NAME
@@ -58,15 +57,16 @@ class Sessions(Protocol):
         self.payload_bytes = mqtt.payload_bytes
         self.qos2_serial = mqtt.qos2_serial
         self.maximum_qos = mqtt.maximum_qos
-        self.counts_as = (2, 2, 2) if mqtt.upgrade_qos else (0, 1, 2)
         self.retains = settings.limits.retained_messages > 0
         self.max_keepalive = mqtt.max_keepalive
         self.refuse_keepalive = mqtt.refuse_keepalive
         self.receive_maximum = mqtt.receive_maximum
         self.topic_alias_maximum = mqtt.topic_alias_maximum
+        self.topic_aliases_sent = mqtt.topic_aliases_sent
         self.max_session_expiry = mqtt.max_session_expiry
         self.broker.wildcards = mqtt.wildcard_subscriptions
         self.broker.sharing = mqtt.shared_subscriptions
+        self.broker.counts_as = (2, 2, 2) if mqtt.upgrade_qos else (0, 1, 2)
         self.connects = Rate(mqtt.connect_rate)
         self.server_reference = mqtt.server_reference
         self.server_moved = mqtt.server_moved

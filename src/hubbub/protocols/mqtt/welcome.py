@@ -45,7 +45,7 @@ def asked_will(
     will = asked.will
     if will is None:
         return None
-    qos = mqtt.counts_as[will.qos]
+    qos = mqtt.broker.counts_as[will.qos]
     values = will.topic, will.payload, qos, will.retain, False, 0, will.properties
     packet = tuple.__new__(codec.Publish, values)
     message = dialect.message(packet, sender, will.retain)
@@ -241,13 +241,13 @@ def level_of(session: MqttSession, will: Row | None) -> int:
     return 0 if session.lasting or will is not None else max(SYSTEM, session.link.level)
 
 
-def bound(session: MqttSession, wants: Properties) -> None:
-    """What the client takes (3.1.2.11.3 to 3.1.2.11.5)."""
+def bound(session: MqttSession, wants: Properties, aliases: int) -> None:
+    """What the client takes (3.1.2.11.3 to 3.1.2.11.5), of `aliases` no more than that."""
     numbers = wants.numbers
     session.limit(
         numbers.get(spec.RECEIVE_MAXIMUM, 65_535),
         numbers.get(spec.MAXIMUM_PACKET, session.packet_limit),
-        numbers.get(spec.TOPIC_ALIAS_MAXIMUM, 0),
+        min(numbers.get(spec.TOPIC_ALIAS_MAXIMUM, 0), aliases),
     )
 
 
