@@ -102,7 +102,7 @@ def test_by_each_protocol(tmp_path: Path, start_hub: StartHub) -> None:
 
 def test_a_flood_of_strangers_fills_neither(tmp_path: Path, start_hub: StartHub) -> None:
     hub = guarded(tmp_path, start_hub)
-    once = {"connection": "close"}  # a stranger's would be closed after ten seconds
+    once = {"connection": "close"}  # a stranger's would be closed after a while
     with httpx.Client(base_url=hub.url("http"), headers=once) as client:
         for number in range(400):
             assert client.get("/api/v1/status", auth=(f"u{number}", "")).status_code == 401

@@ -119,7 +119,7 @@ async def test_bytes_of_no_protocol(hub: Node, caplog: pytest.LogCaptureFixture)
 async def test_a_connection_that_says_nothing_ends(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.socket.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("hubbub.runtime.socket.STRANGER_SECONDS", 0.3)
     assert await exchange(hub, b"") == b""
     assert "said nothing that could be recognised" in reasons(caplog)
 
@@ -128,7 +128,7 @@ async def test_a_connection_that_says_nothing_ends(
 async def test_half_a_head_ends_in_time(
     hub: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbub.runtime.socket.HEAD_SECONDS", 0.3)
+    monkeypatch.setattr("hubbub.runtime.socket.STRANGER_SECONDS", 0.3)
     assert await exchange(hub, b"GET /login/me HTTP/1.1\r\nHost: localhost\r\n") == b""
     assert "GET /login/me" in reasons(caplog)
 
@@ -591,10 +591,12 @@ async def test_half_a_request_to_the_web_application_ends(hub: Node) -> None:
         POST.format(path="/publish/x", size=9).encode(),
         POST.format(path="/api/v1/publish", size=9).encode(),
         codec.connect(b"me", True, 60)[:9],
+        b"",
     ],
-    ids=["refused login", "refused page", "half a publish", "half a body", "half a CONNECT"],
+    ids=["login", "page", "half a publish", "half a body", "half a CONNECT", "nothing"],
 )
-async def test_who_is_not_let_in_has_ten_seconds(tmp_path: Path, said: bytes) -> None:
+async def test_who_is_not_let_in_has_thirty_seconds(tmp_path: Path, said: bytes) -> None:
+    """Also who says nothing for a while: a modem dials, and is told only then what to send."""
     (tmp_path / "users").touch()
     place = Listener(address="127.0.0.1:0", password_file=str(tmp_path / "users"))
     hub = Node(Settings(listen=(), listener=(place,), data=str(tmp_path / "data")))
@@ -606,6 +608,7 @@ async def test_who_is_not_let_in_has_ten_seconds(tmp_path: Path, said: bytes) ->
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         assert len(hub.strangers) == 1
+        assert not list(hub.deadlines.due(hub.clock.now() + STRANGER_SECONDS - 2))
         hub.strangers.sweep(hub.clock.now() + STRANGER_SECONDS - 0.5)
         assert len(hub.strangers) == 1
         hub.strangers.sweep(hub.clock.now() + STRANGER_SECONDS)

@@ -48,7 +48,6 @@ UNITS: Final = ("KIB", "MIB")
 BOUNDS: Final = (
     Bound("head_bytes", STRANGER, "closed, HTTP 431"),
     Bound("pipelined", CONNECTION, "web pages, API, before a login: closed"),
-    Bound("head_seconds", STRANGER, "closed"),
     Bound("strangers", ALL, "the oldest goes of who has a fourth of them"),
     Bound("stranger_seconds", STRANGER, "closed"),
     Bound("strangers_share", ALL, "of the time for who is not logged in: they wait"),

@@ -10,9 +10,8 @@ MIB: Final = 1024 * KIB
 # Before a connection has said what it is.
 HEAD_BYTES: Final = 16 * KIB  # the usual bound of web servers
 PIPELINED: Final = 100  # requests of one stranger, or to web pages, that wait; browsers send one
-HEAD_SECONDS: Final = 4.0  # nobody honest needs longer for a request head
 STRANGERS: Final = 20_000  # connections that were not let in yet: 100 MB; who of them goes first
-STRANGER_SECONDS: Final = 10.0  # until they must be; who waits for its password has longer
+STRANGER_SECONDS: Final = 30.0  # until they must be: a modem may say CONNECT ten after it dialled
 STRANGERS_SHARE: Final = 0.25  # of the time for what all of them say, answers included
 STRANGERS_BURST: Final = 0.02  # seconds for which that may be saved up: 5 ms of work at once
 HEARD_SECONDS: Final = 0.002  # that one of them pays at most: the rest is not its fault
@@ -28,7 +27,7 @@ TOKEN_BYTES: Final = 8 * KIB  # of a JWT: with the longest signature and 200 lin
 TOKEN_LINES: Final = 200  # of permissions in one; each name that its user says is held against them
 TOKEN_KEYS: Final = 100  # of who signs them: a token without a key's name is tried with all
 TLS_EMPTY: Final = 32  # records without data at once, and one a second: a change of keys is one
-TLS_SECONDS: Final = 10.0  # for the handshake: a slow device on a bad line takes five
+TLS_SECONDS: Final = 30.0  # for the handshake: with chains of 4096 bits at 1 KB/s it is 15
 
 # A connection's out-buffer. Over LINK_CHOKED QoS 0 is dropped and backlogs wait. What grows after
 # that is what the client itself asks for: over LINK_PAUSED nothing more is read from it. LINK_BYTES

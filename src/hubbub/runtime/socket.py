@@ -24,11 +24,11 @@ from hubbub.core.gate import Gate, Opening, owner
 from hubbub.core.limits import (
     CLOSE_SECONDS,
     HEAD_BYTES,
-    HEAD_SECONDS,
     LINK_CHOKED,
     LINK_PAUSED,
     SEND_BUFFER,
     STALLED_SECONDS,
+    STRANGER_SECONDS,
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
@@ -184,7 +184,7 @@ class Socket(Arriving):
             self._arrive()
 
     def _stay(self) -> None:
-        self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
+        self.hub.deadlines.add(self.hub.clock.now() + STRANGER_SECONDS, self)
 
     def listens(self, listens: bool) -> None:
         """Its connection works in turns, and hears no more until it is done; or it is."""
@@ -307,7 +307,7 @@ class Socket(Arriving):
             self.connection.listens(self.hub.clock.now())
             self.schedule()
         elif self.opening is None:
-            self.hub.deadlines.add(self.hub.clock.now() + HEAD_SECONDS, self)
+            self.hub.deadlines.add(self.hub.clock.now() + STRANGER_SECONDS, self)
 
     def run(self, action: Callable[[], None]) -> None:
         """Let the connection do something that no bytes of its own have caused."""
@@ -453,7 +453,7 @@ class Socket(Arriving):
         elif self.connection is not None:
             self.schedule()
         elif self.opening is None:
-            wait = f"{HEAD_SECONDS:g} s"
+            wait = f"{STRANGER_SECONDS:g} s"
             self._end(f"said nothing that could be recognised within {wait}: {self.young[:40]!r}")
 
     def _stalled(self, now: float) -> bool:

@@ -418,7 +418,10 @@ def test_without_keep_alive_it_may_be_silent_for_ever() -> None:
 def test_a_connect_has_to_come_in_time() -> None:
     stage = Stage()
     device = stage.silent()
-    stage.pass_time(10)
+    stage.pass_time(29)
+    device.wake()
+    assert not device.far.closed
+    stage.pass_time(1)
     device.wake()
     assert device.far.closed
     assert "no CONNECT" in device.far.link.reason

@@ -29,7 +29,6 @@ from hubbub.protocols.mqtt.sessions import Sessions
 from hubbub.protocols.mqtt.welcome import REFUSALS, UNANSWERED, check, in_words, refusal
 from hubbub.schema import name_from_wire
 
-CONNECT_SECONDS: Final = 10.0  # to send a whole CONNECT after the first byte
 # States
 NEW: Final = 0  # nothing was said, or the gate thinks about it
 PROVING: Final = 1  # it shows its credentials step by step (5.0, 4.12)

@@ -31,6 +31,7 @@ from hubbub.core.limits import (
     LONG_BYTES,
     PACKETS_LOOKED,
     RUN_LOOKED,
+    STRANGER_SECONDS,
     WEIGHED_BYTES,
 )
 from hubbub.core.link import Link
@@ -42,7 +43,6 @@ from hubbub.core.turns import Stint
 from hubbub.protocols.mqtt import codec, twofold
 from hubbub.protocols.mqtt import specification as spec
 from hubbub.protocols.mqtt.arriving import (
-    CONNECT_SECONDS,
     CONNECTED,
     NEW,
     OVER,
@@ -87,7 +87,7 @@ class MqttConnection(Arriving):
         self._gathering: Gathering | None = None  # until a packet comes in parts
         self._limit = CONNECT_BYTES
         self._heard = self.broker.clock.now()
-        self._patience = CONNECT_SECONDS
+        self._patience = STRANGER_SECONDS
         self._work: Iterator[None] | None = None
         self._incoming: Incoming | None = None  # until it publishes
         self._bounded = protocol.payload_bytes > 0
