@@ -493,6 +493,19 @@ def test_what_expires_and_goes_nowhere_is_not_read() -> None:
     assert queue.messages == {} and broker.metrics.dropped == {"expired": 1}
 
 
+def test_what_expires_together_is_read_as_it_lies() -> None:
+    """Large ones whose times interleave were read with all that lies around them, each anew."""
+    broker, log = recording()
+    queue = queue_with(broker, dead_letter="dead")
+    now = broker.clock.stamp()
+    for number in range(6):
+        send(broker, b"%d" % number, expires=now + (number % 3 + 1) * 1_000_000)
+    later(broker, 10)
+    dead = broker.queues.named("dead")
+    payloads = [message.payload for seq in dead.messages.values() if (message := log.read(seq))]
+    assert queue.messages == {} and payloads == [b"%d" % number for number in range(6)]
+
+
 def test_what_somebody_has_when_it_expires_is_not_looked_at_again_until_that_is_over() -> None:
     """Each look at the queue went through all of it."""
     broker, log = recording()
@@ -617,6 +630,31 @@ def test_who_leaves_gives_back_behind_a_queue_at_which_the_code_breaks() -> None
     ann, bob = two_queues_of_a_broken_one(broker)
     broker.disconnect(ann, "")
     assert [payload for _, payload, _ in bob.hear()] == [b"1"]
+
+
+class Unwell(Single):
+    """To have room again breaks the hub's own code."""
+
+    def relieved(self) -> None:
+        raise RuntimeError("unwell")
+
+
+def test_a_client_at_which_the_code_breaks_keeps_none_behind_it_waiting(
+    caplog: LogCaptureFixture,
+) -> None:
+    """Those who had lost a lease behind it slept until something else came."""
+    broker, _ = recording()
+    queue_with(broker, lease=30.0)
+    ann, bob = Unwell(broker, "ann"), Single(broker, "bob")
+    for one, other in ((ann, "r"), (bob, "s")):
+        broker.subscribe(one.wish("$queue/q"))
+        broker.subscribe(one.wish(f"$queue/{other}"))
+        send(broker, b"1")
+        send(broker, b"2", name=other)
+    assert [payload for _, payload, _ in bob.hear()] == [b"1"]
+    broker.queues.destroy("q")
+    assert [payload for _, payload, _ in bob.hear()] == [b"2"]
+    assert ["ann" in one.getMessage() for one in caplog.records if one.exc_info] == [True]
 
 
 def test_nothing_of_a_queue_that_ended_is_given_to_its_consumers() -> None:

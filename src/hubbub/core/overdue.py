@@ -16,6 +16,7 @@ import heapq
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from hubbub import schema
@@ -34,13 +35,13 @@ EXPIRED: Final = "expired"
 GIVEN_UP: Final = "given up"
 GIVEN_BACK: Final = 1_000  # leases of one who is gone, at once: half a millisecond
 LOOKED: Final = 100  # queues in which no lease is over, at a look: a tenth of a millisecond
-AT_ONCE: Final = 5_000  # leases of a queue that end at a look: 3 ms
+AT_ONCE: Final = 5_000  # leases of a queue that end at a look, or messages that expire: 3 ms
 
 
 class Overdue:
     """`queues`: those in which something may end by itself; `_clearing`: those in which that is
     done now, and whether it takes more than the turn in which it began; `_broken`: the names of
-    those at which the hub's own code broke when it looked at them last.
+    those, and of clients, at which the hub's own code broke when it looked at them last.
     """
 
     def __init__(self, broker: Context, offer: Callable[[Queue], None]) -> None:
@@ -148,12 +149,12 @@ class Overdue:
         for queue in list(self.queues):
             if not self.lives(queue):
                 self.queues.pop(queue, None)
-                self._broken.discard(queue.name)
+                self._broken.discard(queue.client)
                 continue
             try:
                 count += LOOKED if self._end_leases(queue, now) else 1
                 self.first_waiting(queue)
-                self._broken.discard(queue.name)
+                self._broken.discard(queue.client)
             except Exception:
                 count += LOOKED
                 self._broke(queue)
@@ -164,11 +165,11 @@ class Overdue:
                 count = 0
                 yield
 
-    def _broke(self, queue: Queue) -> None:
+    def _broke(self, one: Session) -> None:
         """Those behind it have their turn all the same. It is said once, not each second."""
-        if queue.name not in self._broken:
-            self._broken.add(queue.name)
-            log.exception("%s: what ends by itself there broke the hub's own code", queue.client)
+        if one.client not in self._broken:
+            self._broken.add(one.client)
+            log.exception("%s: what ends by itself there broke the hub's own code", one.client)
 
     def _end_leases(self, queue: Queue, now: float) -> bool:
         """Whether some were over."""
@@ -192,10 +193,13 @@ class Overdue:
         if waiting:
             self.broker.in_turns(self._relieved(waiting))
 
-    @staticmethod
-    def _relieved(holders: list[Session]) -> Iterator[None]:
+    def _relieved(self, holders: list[Session]) -> Iterator[None]:
         for one in holders:
-            one.relieved()
+            try:
+                one.relieved()
+                self._broken.discard(one.client)
+            except Exception:
+                self._broke(one)
             yield
 
     def let_go(self, queue: Queue) -> Iterator[None]:
@@ -238,18 +242,26 @@ class Overdue:
             yield
 
     def _expired(self, queue: Queue) -> Iterator[None]:
-        """A message that somebody has is not taken away. UnreadableError: some stay for now."""
-        unread = []
+        """A message that somebody has is not taken away. UnreadableError: some stay for now.
+
+        Some at once, in the order in which they lie on the disk: what is large and read back here
+        and there is read with all that lies around it each time.
+        """
+        unread, due = [], list[tuple[int, int]]()
         try:
             while self._expires(queue) and self.lives(queue):
-                expires, number = heapq.heappop(queue.expiring)
-                if number in queue.leased:
-                    queue.held[number] = expires
-                elif not self._expire(queue, number):
-                    unread.append((expires, number))
-                yield
+                while self._expires(queue) and len(due) < AT_ONCE:
+                    due.append(heapq.heappop(queue.expiring))
+                due.sort(key=itemgetter(1), reverse=True)
+                while due and self.lives(queue):
+                    expires, number = entry = due.pop()
+                    if number in queue.leased:
+                        queue.held[number] = expires
+                    elif not self._expire(queue, number):
+                        unread.append(entry)
+                    yield
         finally:
-            for entry in unread:
+            for entry in (*unread, *due):
                 heapq.heappush(queue.expiring, entry)
         if unread:
             raise UnreadableError(f"messages of {queue.client}")
