@@ -15,7 +15,7 @@ from hubbub.journal import examine, roll
 from hubbub.journal.backup import backup, restore
 from hubbub.journal.lock import Lock
 from hubbub.journal.repair import repair
-from hubbub.journal.segments import CUT_OFF, Directory
+from hubbub.journal.segments import Directory
 from tests.core.recording import shape
 from tests.journal.history import written
 from tests.journal.rows import Desk, flip, message, payloads
@@ -35,11 +35,11 @@ def test_there_and_back(tmp_path: Path, link: bool) -> None:
 def test_which_bridges_are_cut_off_is_in_it(tmp_path: Path, link: bool) -> None:
     """Put back, a hub connected them all, and what waited left a second time."""
     data = written(tmp_path / "data")
-    (data / CUT_OFF).write_text('["far"]')
+    Directory(data).cut_off.write_text('["far"]')
     backup(data, tmp_path / "copy", link)
-    (data / CUT_OFF).write_text("[]")
+    Directory(data).cut_off.write_text("[]")
     restore(tmp_path / "copy", tmp_path / "again")
-    assert (tmp_path / "again" / CUT_OFF).read_text() == '["far"]'
+    assert Directory(tmp_path / "again").cut_off.read_text() == '["far"]'
 
 
 def test_a_hub_that_writes_on_does_not_change_a_backup_of_links(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from hubbub.auth.passwords import add_user
 from hubbub.cli import doctor
 from hubbub.config.settings import Bridge, Journal, Settings
 from hubbub.core.message import Message
-from hubbub.journal.segments import CUT_OFF
 from hubbub.runtime.cutoff import REASON
 from hubbub.runtime.node import Node
 from hubbub.web import prometheus
@@ -140,7 +139,7 @@ async def test_a_broker_that_takes_nothing_more_is_cut_off_all_the_same(tmp_path
 
 def test_of_several_processes_the_doctor_asks_the_one_that_has_bridges(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / CUT_OFF).write_text('["far"]')
+    (tmp_path / "1" / "bridges-cut-off").write_text('["far"]')
     bridges = (Bridge(name="far", addresses=("far.example.org",), topics=TOPICS),)
     settings = Settings(data=str(tmp_path), processes=2, bridge=bridges)
     assert [one.found for one in doctor.bridges(settings)] == ["far is cut off by hand"]
@@ -150,7 +149,7 @@ async def test_a_file_that_cannot_be_read_cuts_nothing_off(tmp_path: Path) -> No
     async with serving(tmp_path / "far") as far:
         (tmp_path / "near").mkdir()
         for text in ("nonsense", '{"far": 1}', "[1]", "[]"):
-            (tmp_path / "near" / CUT_OFF).write_text(text)
+            (tmp_path / "near" / "bridges-cut-off").write_text(text)
             async with serving(tmp_path / "near", port_of(far)) as near:
                 await until(lambda near=near: near.bridges[0].up)  # type: ignore[misc]
 

@@ -3,7 +3,7 @@
     1. hold DIR/state/lock    nothing is folded, compressed or removed meanwhile
     2. read `committed`       what is copied ends there
     3. copy snapshots and segments; of the last segment the frames up to the committed row
-    4. copy which bridges are cut off: what waits for one is among the rows, and leaves otherwise
+    4. copy which bridges are cut off by hand, which is in no row: what waits for them would leave
 
 Finished files never change, so they may be linked instead of copied. A backup is a journal's
 directory like any other: readers can read it, a hub could start in it. It gets its name when it
@@ -26,7 +26,7 @@ from hubbub.journal.content import HEADER_BYTES, Content, told
 from hubbub.journal.examine import directory_of, verify
 from hubbub.journal.files import make_folder, opened, sync_folder, write_at, write_whole
 from hubbub.journal.lock import Lock
-from hubbub.journal.segments import CUT_OFF, FORMAT, Directory, committed_bytes
+from hubbub.journal.segments import FORMAT, Directory, committed_bytes
 
 Progress = Callable[[int], None]
 
@@ -170,7 +170,7 @@ def _finish(copy: Directory, committed: int, source: Directory) -> None:
     if identity := source.identity():
         copy.identify(identity)
     with contextlib.suppress(FileNotFoundError):
-        write_whole(copy.path / CUT_OFF, (source.path / CUT_OFF).read_bytes())
+        write_whole(copy.cut_off, source.cut_off.read_bytes())
     write_whole(copy.log / "committed", committed_bytes(committed))
     sync_folder(copy.state)
     write_whole(copy.path / "format", FORMAT.encode())  # the last: without it it is no journal

@@ -52,7 +52,6 @@ from hubbub.journal.lock import Lock
 from hubbub.schema import FORMAT_VERSION
 
 PROCESSES: Final = "processes"  # in the directory around those of several processes: how many
-CUT_OFF: Final = "bridges-cut-off"
 FORMAT: Final = f"hubbub journal {FORMAT_VERSION}\n"
 SUFFIX: Final = ".rows"
 _DIGITS: Final = 20  # of the number in a file's name
@@ -96,6 +95,7 @@ class Directory:
         self.restoring = path / "restoring"
         self.scrubbed = path / "scrubbed"
         self.behind = path / "behind"
+        self.cut_off = path / "bridges-cut-off"  # `runtime.cutoff` writes it
         self._lock = Lock(path / "lock")
 
     def segment(self, first: int) -> Path:

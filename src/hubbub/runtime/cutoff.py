@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hubbub.errors import SettingError
 from hubbub.journal.files import write_whole
-from hubbub.journal.segments import CUT_OFF
+from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
 from hubbub.protocols import registry
 from hubbub.runtime.dialer import Dialer, Host
@@ -33,13 +33,14 @@ def names_in(directory: Path | None) -> list[str]:
     """Those of the file; none if there is no such file, or it is none of ours."""
     if directory is None:
         return []
+    place = Directory(directory).cut_off
     try:
-        with (directory / CUT_OFF).open("rb") as file:
+        with place.open("rb") as file:
             found = json.loads(file.read(_BYTES))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
-        log.warning("%s: cannot be read: %s: no bridge is cut off", directory / CUT_OFF, error)
+        log.warning("%s: cannot be read: %s: no bridge is cut off", place, error)
         return []
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
@@ -81,7 +82,7 @@ class CutOff:
     def _keep(self, names: Iterable[str]) -> None:
         if self.directory is None:
             return
-        file = self.directory / CUT_OFF
+        file = Directory(self.directory).cut_off
         try:
             write_whole(file, json.dumps(sorted(names)).encode() + b"\n")
         except OSError as error:
