@@ -26,7 +26,7 @@ def report(membership: Membership) -> dict[str, Any]:
     return {
         "name": membership.name,
         "up": membership.engine.up and not membership.excluded,
-        "trouble": membership.trouble(),
+        "trouble": membership.trouble() or membership.broker.unmet,
         "messages_in": membership.messages_in,
         "messages_out": membership.messages_out,
         "frames_lost": membership.hearing.lost,

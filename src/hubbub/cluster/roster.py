@@ -92,14 +92,15 @@ class Roster:
         if not self._expected or here.engine.complete:  # who starts with this one is waited for
             return ""
         self._expected = [one for one in self._expected if self.knows(one) and not here.met(one)]
-        if self._broker.clock.now() >= self._until:
+        left = self._until - self._broker.clock.now()
+        if left <= 0:
             for name in self._expected:
                 if name in self.away:
                     self._note(MET, name, self.away[name])
             self._expected = []
         if not self._expected:
             return ""
-        return f"it is not known yet which sessions are at {_named(self._expected)}"
+        return unmet(_named(self._expected), left)
 
     # Who comes and goes
 
@@ -256,6 +257,14 @@ class Roster:
             here.holdings.forget_origin(estate)
         self._drop(MET, name)
         self._broker.age += 1
+
+
+def unmet(where: str, seconds: float) -> str:
+    """Why no session that lasts begins, for who wants one and for who looks at the status."""
+    return (
+        f"it is not known yet which sessions are at {where}: new ones that last are refused for "
+        f"{seconds:.0f} s more at most"
+    )
 
 
 def _named(nodes: list[str]) -> str:

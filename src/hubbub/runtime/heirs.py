@@ -23,6 +23,7 @@ from hubbub.cluster import estates, heritage, wills
 from hubbub.cluster.copies import FENCE, Found
 from hubbub.cluster.jetstream import JetStream
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.roster import unmet
 from hubbub.cluster.stops import (
     Numbered,
     Stop,
@@ -49,7 +50,6 @@ from hubbub.runtime.folding import copy_of
 
 LOOK_SECONDS: Final = 1.0
 UNMET_SECONDS: Final = 2 * CLUSTER_RETURN_SECONDS  # until then each one is there, or has an heir
-UNMET: Final = "it is not known yet which sessions are at a node that is away"
 SAID_SECONDS: Final = 0.2  # until what was said has left this machine
 WAITING_BYTES: Final = 2 * CLUSTER_COPY_PIECE  # behind which acknowledgements wait for the servers
 WAIT_SECONDS: Final = 0.005  # from one look to the next whether it is less
@@ -127,7 +127,8 @@ class Heirs:
         elif now >= self._unmet_until:
             self._unmet_until = 0.0
         is_unmet = now < self._unmet_until and self.copying.lived
-        self.broker.unmet = UNMET if is_unmet else ""
+        left = self._unmet_until - now
+        self.broker.unmet = unmet("a node that is away", left) if is_unmet else ""
         runs = self._looking is not None and not self._looking.done()
         if runs or now < self._again or not self.copying.copies.ready or self.membership.excluded:
             return
