@@ -85,6 +85,10 @@ async def nothing(given: dict[str, str], asks: Session) -> None:
     """It is not here."""
 
 
+async def never() -> None:
+    """Nothing was done here that were to be durable."""
+
+
 async def slow(given: dict[str, str], asks: Session) -> dict[str, str]:
     await asyncio.sleep(ANSWER_SECONDS + 0.2)
     return given
@@ -93,7 +97,7 @@ async def slow(given: dict[str, str], asks: Session) -> dict[str, str]:
 def together(siblings: Siblings, deed: Any, broker: Broker) -> Together:
     process: Any = Process(siblings)
     process.broker = broker
-    made = Together(process)
+    made = Together(process, never)
     made.deeds["empty"] = deed
     siblings._says = made.said()
     return made

@@ -24,6 +24,7 @@ CLIENT: Final = "$client/"
 SELF: Final = "$client/self"  # subscribed to: what is published to the client's own address
 SHARE: Final = "$share/"
 SYSTEM: Final = "$SYS"
+HUB: Final = SYSTEM + "/#"  # who may manage it may manage the hub, who may trace it sees it
 DELAYED: Final = "$delayed/"
 OWN: Final = ("$SYS/", QUEUE, CLIENT, SHARE, DELAYED, "$hub/")  # names that mean something here
 DELAY_SECONDS: Final = 4_294_967  # 49.7 days: as milliseconds they fit into 32 bits

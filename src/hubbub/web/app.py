@@ -42,6 +42,7 @@ from hubbub.core.limits import (
     REFUSALS_KEPT,
 )
 from hubbub.core.rights import MANAGE
+from hubbub.core.topics import HUB
 from hubbub.runtime.archive import JournalArchive
 from hubbub.runtime.figures import Figures
 from hubbub.runtime.siblings import Says, Siblings
@@ -84,14 +85,15 @@ _STOP_SECONDS = 2.0
 _PAGING = {"limit": 1_000, "offset": 999_999_999}  # of the status, and the most of each
 _LISTED = {**_PAGING, "limit": 10_000}  # the same of what `ls` lists
 POINTS = 1_000  # of the figures, if nobody says how many: what a chart can show
-SUBTOPICS = "$SYS/#"  # who may manage the hub may manage them: no rule knows their names
 _OURS = (PAGE, "/api/v1/", "/metrics", script.PATH, HEALTH, READY)  # before a mounted application
 
 
 METRICS, FIGURES = "metrics", "figures"  # what processes of one hub ask one another
 _OF_EACH = (
-    "client_count", "connections", "sessions_away", "queue_count", "retained", "messages_in",
-    "messages_out", "bytes_received", "bytes_sent",
+    "started", "client_count", "client_protocols", "connections", "connections_made",
+    "connections_refused", "sessions_away", "queue_count", "retained", "messages_in",
+    "messages_out", "bytes_received", "bytes_sent", "logins_refused", "actions_refused",
+    "dropped", "refused",
 )  # fmt: skip
 
 
@@ -125,11 +127,11 @@ class Application:
         self._publish: PublishApi
         self._token = b""
         self._visits = Visits(hub.clock, lambda: hub.siblings)
-        self._together = Together(hub)
-        self._looking = Looking(hub, self._safe, self._together)
-        self._ending = ending.Ending(hub, self._safe, self._together)
-        self._requeueing = requeueing.Requeueing(hub, self._safe, self._together)
-        self._bridging = bridging.Bridging(hub, self._safe, self._together)
+        self._together = Together(hub, self._safe)
+        self._looking = Looking(hub, self._together)
+        self._ending = ending.Ending(hub, self._together)
+        self._requeueing = requeueing.Requeueing(hub, self._together)
+        self._bridging = bridging.Bridging(hub, self._together)
         self.asgi = Starlette(
             routes=[
                 Route("/", dashboard.page),
@@ -316,13 +318,15 @@ class Application:
         return await self._looking.retained(request)
 
     async def _remove_id(self, request: WebRequest) -> Response:
-        """A topic or a sub-topic has no number any more; what is retained there stays."""
+        """A topic or a sub-topic has no number any more; what is retained there stays. Sub-topics
+        are for who may manage the hub: no rule knows their names.
+        """
         given, broker = asked(request), self._hub.broker
         asks = session_of(request.scope[ADMISSION])
         if len(given) != 1 or not given.keys() <= {"topic", "subtopic"}:
             return refused(400, "expected ?topic=NAME or ?subtopic=NAME")
         [(which, name)] = given.items()
-        about = name if which == "topic" else SUBTOPICS
+        about = name if which == "topic" else HUB
         if not broker.may(asks, MANAGE, about):
             return refused(403, broker.refuse(asks, MANAGE, about))
         remove = broker.ids.remove if which == "topic" else broker.ids.remove_subtopic

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from hubbub.core.session import Revival, Session
@@ -36,13 +36,10 @@ class Host(Inside, typing.Protocol):
 
 
 class Away:
-    """These requests of one hub. `safe` waits until what was done is durable."""
+    """These requests of one hub."""
 
-    def __init__(
-        self, hub: Host, safe: Callable[[], Awaitable[None]], together: Together
-    ) -> None:  # fmt: skip
+    def __init__(self, hub: Host, together: Together) -> None:
         self._hub = hub
-        self._safe = safe
         self._together = together
         together.deeds |= {"look away": self._looked, "end away": self._ended}
 
@@ -98,13 +95,11 @@ class Away:
         return {"count": count, "sessions": rows}
 
     async def _ended(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
-        broker, over = self._hub.broker, list[str]()
+        over = list[str]()
         await done_in_turns(self._hub, self._end(given, over))
         if over:
             away = f"{given['protocol']} {len(over)} away for {int(given['away']) / DAY:g} days"
-            broker.audit.managed(asks, "end sessions", away)
-            self._hub.schedule()
-            await self._safe()
+            await self._together.managed(asks, "end sessions", away)
         return {"count": len(over)}
 
     def _end(self, given: dict[str, str], over: list[str]) -> Iterator[None]:

@@ -10,7 +10,6 @@ Each asks for the right to `manage` `$SYS/#`, and is a line of the log and a row
 from __future__ import annotations
 
 import typing
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -20,10 +19,10 @@ from starlette.routing import Route
 
 from hubbub.core.rights import MANAGE
 from hubbub.core.session import Session
+from hubbub.core.topics import HUB
 from hubbub.errors import SettingError
 from hubbub.runtime.cutoff import CutOff
 from hubbub.schema import name_shown
-from hubbub.web.ending import OF_OTHERS
 from hubbub.web.guarded import ADMISSION, BRIDGES, refused, session_of
 from hubbub.web.publish import Inside
 from hubbub.web.query import asked
@@ -37,13 +36,10 @@ class Host(Inside, typing.Protocol):
 
 
 class Bridging:
-    """These requests of one hub. `safe` waits until what was done is durable."""
+    """These requests of one hub."""
 
-    def __init__(
-        self, hub: Host, safe: Callable[[], Awaitable[None]], together: Together
-    ) -> None:  # fmt: skip
+    def __init__(self, hub: Host, together: Together) -> None:
         self._hub = hub
-        self._safe = safe
         self._together = together
         together.deeds |= {
             "cut off": partial(self._change, cut=True), "resume": partial(self._change, cut=False)
@@ -58,8 +54,8 @@ class Bridging:
     async def change(self, request: Request, deed: str) -> Response:
         name, broker = asked(request).get("name", ""), self._hub.broker
         asks = session_of(request.scope[ADMISSION])
-        if not broker.may(asks, MANAGE, OF_OTHERS):
-            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        if not broker.may(asks, MANAGE, HUB):
+            return refused(403, broker.refuse(asks, MANAGE, HUB))
         done = await self._together.do(deed, {"name": name}, asks)
         if done.said is not None and "trouble" in done.said:
             return refused(503, done.said["trouble"])
@@ -75,8 +71,6 @@ class Bridging:
             hub.cutoff.change(name, cut)
         except SettingError as error:
             return {"trouble": str(error)}
-        hub.broker.audit.managed(asks, "cut off" if cut else "resume", f"bridge {name}")
-        hub.schedule()
-        await self._safe()
+        await self._together.managed(asks, "cut off" if cut else "resume", f"bridge {name}")
         kept = hub.cutoff.directory is not None
         return {"bridge": name_shown(name), "cut_off": cut, "kept": kept}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import typing
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from hubbub.cluster.roster import Rest
 from hubbub.core.message import Message
 from hubbub.core.rights import DESTROY, MANAGE
 from hubbub.core.session import Revival, Session
-from hubbub.core.topics import OWN, QUEUE
+from hubbub.core.topics import HUB, OWN, QUEUE
 from hubbub.runtime.removal import Refusal
 from hubbub.schema import name_shown
 from hubbub.web.away import ENDED, SHOWN, Away
@@ -39,7 +39,6 @@ from hubbub.web.publish import Inside
 from hubbub.web.query import asked
 from hubbub.web.together import Together
 
-OF_OTHERS: Final = "$SYS/#"  # who may manage the hub may end those who are there
 TOLD: Final = "ended by hand"
 MOST_SECONDS: Final = 10**10
 
@@ -55,15 +54,12 @@ class Host(Inside, typing.Protocol):
 
 
 class Ending:
-    """These requests of one hub. `safe` waits until what was done is durable."""
+    """These requests of one hub."""
 
-    def __init__(
-        self, hub: Host, safe: Callable[[], Awaitable[None]], together: Together
-    ) -> None:  # fmt: skip
+    def __init__(self, hub: Host, together: Together) -> None:
         self._hub = hub
-        self._safe = safe
         self._together = together
-        self._away = Away(hub, safe, together)
+        self._away = Away(hub, together)
         together.deeds |= {
             "end": partial(self._ended, whole=False),
             "end session": partial(self._ended, whole=True),
@@ -101,8 +97,8 @@ class Ending:
         if not protocol or seconds < 1:
             return refused(400, "expected ?protocol=NAME&seconds=N, at least 1")
         asks = session_of(request.scope[ADMISSION])
-        if not broker.may(asks, MANAGE, OF_OTHERS):
-            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        if not broker.may(asks, MANAGE, HUB):
+            return refused(403, broker.refuse(asks, MANAGE, HUB))
         deed = "look away" if looks else "end away"
         return JSONResponse(
             await self._away.all(deed, asks, protocol, seconds, limit, offset)
@@ -115,8 +111,8 @@ class Ending:
             return refused(400, "expected ?protocol=NAME&client=ID")
         protocol, name = given["protocol"], given["client"]
         asks = session_of(request.scope[ADMISSION])
-        if not broker.may(asks, MANAGE, OF_OTHERS):
-            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        if not broker.may(asks, MANAGE, HUB):
+            return refused(403, broker.refuse(asks, MANAGE, HUB))
         about = {"protocol": protocol, "client": name}
         done = await self._together.do("end session" if whole else "end", about, asks)
         what = "has a session" if whole else "is connected"
@@ -180,8 +176,8 @@ class Ending:
         if siblings is not None and process not in siblings.numbers:
             most = len(siblings.names)
             return refused(400, f"expected &process=N, 1 to {most}: each has its own row {seq}")
-        if not broker.may(asks, MANAGE, OF_OTHERS):
-            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        if not broker.may(asks, MANAGE, HUB):
+            return refused(403, broker.refuse(asks, MANAGE, HUB))
         done = await self._together.do_at(process, "cancel", {"seq": str(seq)}, asks)
         return done.answer(f"no message {seq} is delayed")
 
@@ -197,8 +193,8 @@ class Ending:
         """
         given, broker = asked(request), self._hub.broker
         asks, name = session_of(request.scope[ADMISSION]), given.get("name", "")
-        if not broker.may(asks, MANAGE, OF_OTHERS):
-            return refused(403, broker.refuse(asks, MANAGE, OF_OTHERS))
+        if not broker.may(asks, MANAGE, HUB):
+            return refused(403, broker.refuse(asks, MANAGE, HUB))
         try:
             done = await self._hub.remove_node(name, given.get("force", "0") not in ("", "0"))
         except Exception as error:  # servers of copies that do not answer: of many kinds
@@ -212,7 +208,5 @@ class Ending:
     async def _done(
         self, asks: Session, verb: str, name: str, said: dict[str, str]
     ) -> dict[str, Any]:
-        self._hub.broker.audit.managed(asks, verb, name)
-        self._hub.schedule()
-        await self._safe()
+        await self._together.managed(asks, verb, name)
         return {key: name_shown(one) for key, one in said.items()}

@@ -30,6 +30,7 @@ from hubbub.core.broker import Broker
 from hubbub.core.gate import Admission, Opening, at_once
 from hubbub.core.rights import TRACE, words_of
 from hubbub.core.session import Session, Silent
+from hubbub.core.topics import HUB
 from hubbub.errors import SettingError
 from hubbub.web import script
 from hubbub.web.login import (
@@ -74,7 +75,6 @@ _SAFE: Final = ("GET", "HEAD", None)  # methods that change nothing; a WebSocket
 _SHOWING: Final = frozenset(  # headers of who shows something, or has more to say
     ("authorization", "cookie", "content-length", "transfer-encoding", "expect", "upgrade")
 )
-_SHOWN: Final = "$SYS/#"
 _GONE: Final = "the handler is closed"  # uvloop, of a write
 _EVERYTHING: Final = ("#", "$queue/#")
 
@@ -304,7 +304,7 @@ def _missing(broker: Broker, path: str, admission: Admission) -> Response | None
                 why = broker.refuse(asks, TRACE, name)
                 return refused(403, f"reading the journal means every topic and queue: {why}")
         return None
-    if broker.may(asks, TRACE, _SHOWN):
+    if broker.may(asks, TRACE, HUB):
         return None
-    why = broker.refuse(asks, TRACE, _SHOWN)
+    why = broker.refuse(asks, TRACE, HUB)
     return refused(403, why) if path.startswith(API) else PlainTextResponse(why + "\n", 403)

@@ -17,7 +17,7 @@ import base64
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from itertools import islice
 from random import uniform
 from typing import Any, Final
@@ -93,11 +93,8 @@ class Branch:
 class Looking:
     """These requests of one hub."""
 
-    def __init__(
-        self, hub: Inside, safe: Callable[[], Awaitable[None]], together: Together
-    ) -> None:  # fmt: skip
+    def __init__(self, hub: Inside, together: Together) -> None:
         self._hub = hub
-        self._safe = safe
         self._together = together
         together.deeds |= {"look": self._looked, "purge": self._purged}
         self._tails: set[Tail] = set()
@@ -251,8 +248,7 @@ class Looking:
             if not at % PURGED:
                 self._hub.schedule()
                 await asyncio.sleep(0)
-        broker.audit.managed(asks, "purge", QUEUE + name)
-        await self._safe()
+        await self._together.managed(asks, "purge", QUEUE + name)
         return {"purged": purged}
 
     # One topic, live

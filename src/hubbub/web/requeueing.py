@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -40,13 +39,10 @@ LOOKED: Final = 2_000  # messages of one request
 
 
 class Requeueing:
-    """These requests of one hub. `safe` waits until what was done is durable."""
+    """These requests of one hub."""
 
-    def __init__(
-        self, hub: Inside, safe: Callable[[], Awaitable[None]], together: Together
-    ) -> None:  # fmt: skip
+    def __init__(self, hub: Inside, together: Together) -> None:
         self._hub = hub
-        self._safe = safe
         self._together = together
         self._one = asyncio.Lock()  # what is read for who looks; the other has its own bound
         together.deeds |= {
@@ -125,8 +121,7 @@ class Requeueing:
         else:
             await done_in_turns(self._hub, work.pieces())
             if work.moved:
-                broker.audit.managed(asks, "requeue", QUEUE + given["name"])
-            await self._safe()
+                await self._together.managed(asks, "requeue", QUEUE + given["name"])
         return {
             "moved": work.moved, "stayed": work.stayed, "next": work.next, "before": work.before,
             "places": list(work.places),

@@ -79,11 +79,13 @@ class Host(Protocol):
 
 class Together:
     """What can be asked of this process for all, and what it asks the others. `deeds`: by what
-    they are called; each is None if the thing is not here.
+    they are called; each is None if the thing is not here. `safe` waits until what was done is
+    durable.
     """
 
-    def __init__(self, hub: Host) -> None:
+    def __init__(self, hub: Host, safe: Callable[[], Awaitable[None]]) -> None:
         self._hub = hub
+        self._safe = safe
         self.deeds: dict[str, Deed] = {}
 
     @property
@@ -189,6 +191,11 @@ class Together:
         said = next((json.loads(one) for one in found.values() if one), None)
         silent = [str(number) for number in numbers if number not in found]
         return Done(said, f"process {', '.join(silent)} does not answer" if silent else "")
+
+    async def managed(self, asks: Session, verb: str, name: str) -> None:
+        """Somebody did that here: it is told, and safe."""
+        self._hub.broker.audit.managed(asks, verb, name)
+        await self._safe()
 
     async def _do_for_another(self, given: bytes) -> bytes:
         """Who asks was let in there, and may do it."""
