@@ -33,6 +33,25 @@ def test_rates_are_of_the_time_between() -> None:
     assert top.rate(before, now, "nothing") == top.value(now, "time.no") == 0
 
 
+def test_of_several_processes_all_are_together_whichever_answers() -> None:
+    """Each look may come to another one: rates were those of two unlike counters."""
+    each = [
+        {"process": number, "up": True, "started": 1_000_000 + number, "retained": 4,
+         "messages_in": 100 * number, "dropped": {"slow consumer": number}}
+        for number in (1, 2)
+    ]  # fmt: skip
+    looks = [
+        top.whole(answer(at, process=f"{number} of 3", retained=4, processes=[*each, {"up": False}],
+                         messages_in=100 * number, dropped={"slow consumer": number}))
+        for at, number in ((10, 1), (12, 2))
+    ]  # fmt: skip
+    assert [top.value(one, "messages_in") for one in looks] == [300, 300]
+    assert [one["retained"] for one in looks] == [4, 4]
+    assert looks[0]["dropped"] == {"slow consumer": 3}
+    assert looks[0]["started"] == looks[1]["started"] == 1_000_001
+    assert top.rate(looks[0], looks[1], "messages_in") == 0
+
+
 def test_a_hub_that_was_started_again_begins_anew() -> None:
     before = answer(1000, messages_in=1_000_000)
     now = {"started": 2_000_000_000, "time": 2_004_000_000, "messages_in": 40}

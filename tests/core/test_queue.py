@@ -176,6 +176,14 @@ def test_a_full_queue_drops_and_counts() -> None:
     send(broker, "q", b"0", b"1", b"2")
     assert list(broker.queues.named("q").messages) == [0, 1]
     assert broker.metrics.dropped == {"queue full": 1}
+    assert broker.metrics.refused == {"room in a queue": 1}
+    ann = Ear(broker, "ann")
+    route = broker.route(ann, "$queue/q")
+    assert broker.is_full(ann, route, 1, False, again=True)
+    assert broker.is_full(ann, route, 1, False)
+    assert broker.metrics.refused == {"room in a queue": 2}, "who asks again asks once more"
+    [told] = broker.audit.refusals.last(None, None)
+    assert "$queue/q holds 2 messages with 2 bytes" in told.text
 
 
 def test_a_queue_takes_what_matches_its_bindings() -> None:

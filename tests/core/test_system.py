@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message
+from hubbub.core.quotas import ROOM
 from hubbub.core.system import TOLD, System
 from tests.core.recording import Ear, StillClock, recording, settle
 
@@ -78,13 +79,15 @@ def test_a_load_is_a_rate_per_minute() -> None:
     assert loads["1min"] > loads["5min"] > loads["15min"] > 0
 
 
-def test_what_was_dropped_is_told_by_reason() -> None:
+def test_what_was_dropped_or_refused_is_told_by_reason() -> None:
     host = Host()
-    ear = listener(host.broker, "$SYS/broker/dropped/+")
-    assert ear.hear() == []
+    ear = listener(host.broker, "$SYS/broker/+/+")
+    ear.hear()
     host.broker.metrics.drop("slow consumer", 3)
+    host.broker.quotas.refuse(ROOM, ear, "it is full")
     host.after(10)
-    assert told(ear) == {"dropped/slow consumer": "3"}
+    said = told(ear)
+    assert (said["dropped/slow consumer"], said["refused/room in a queue"]) == ("3", "1")
 
 
 def test_clients_cannot_publish_there() -> None:

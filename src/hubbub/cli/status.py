@@ -29,6 +29,9 @@ NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 NEEDED: Final = frozenset(
     ("published", "delivered", "bytes_received", "bytes_sent", "dropped", "cpu", "memory")
 )
+_OF_PROCESSES: Final = (
+    "process", "up", "client_count", "messages_in", "messages_out", "lost", "trouble", "attention",
+)  # fmt: skip
 LATELY: Final = 30.0  # seconds; the hub makes a point every ten
 
 
@@ -76,6 +79,8 @@ def tables(answer: dict[str, Any], lately: Mapping[str, float] = NOTHING) -> lis
             single.add_row(words_of(name), _text(name, value))
         elif value:
             total = answer.get(f"{name.removesuffix('s')}_count")
+            if name == "processes":
+                value = [{key: one.get(key, "") for key in _OF_PROCESSES} for one in value]
             known = name == "pipeline"
             lists.append(_pipelines(value) if known else _list_table(name, value, total))
         else:
@@ -144,6 +149,8 @@ def _cell(value: Any) -> str:
     """Numbers may be ids, and stay as they are; what a client lost is a count by reason."""
     if isinstance(value, dict):
         value = ", ".join(f"{reason}: {count}" for reason, count in value.items()) or "none"
+    elif isinstance(value, list):
+        value = "; ".join(map(str, value))
     elif isinstance(value, bool):
         value = _SPOKEN[str(value)]
     return for_stream(str(value), lines=False)
@@ -183,7 +190,7 @@ def _list_table(name: str, items: list[Any], said: Any) -> Table:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     more = type(said) is int and said > len(rows)
     count = f"{len(rows):,} of {said:,}" if more else f"{len(rows):,}"
-    table = Table(*map(_cell, columns), title=f"{_cell(name)} ({count})", title_justify="left")
+    table = Table(*map(words_of, columns), title=f"{_cell(name)} ({count})", title_justify="left")
     for row in rows:
         table.add_row(*(
             _text(column, row[column]) if row.get(column) and column in _STAMPS

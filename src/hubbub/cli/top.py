@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
@@ -79,10 +80,10 @@ def _show(url: str, answers: Iterator[tuple[Answer, Answer]], screen: bool) -> N
 
 def looks(hub: Asked, interval: float, count: int) -> Iterator[tuple[Answer, Answer]]:
     """Each answer with the one before it; `senders` stand in it for who sees the screen."""
-    before = hub.fetch(f"status?limit={_SHOWN}")
+    before = whole(hub.fetch(f"status?limit={_SHOWN}"))
     for number in itertools.count(1):
         time.sleep(interval)
-        now = hub.fetch(f"status?limit={_SHOWN}")
+        now = whole(hub.fetch(f"status?limit={_SHOWN}"))
         if sys.stdout.isatty():
             with contextlib.suppress(HubbubError):  # an older hub knows no such list
                 now |= hub.fetch(f"ls/senders?limit={_SENDERS}")
@@ -90,6 +91,20 @@ def looks(hub: Asked, interval: float, count: int) -> Iterator[tuple[Answer, Ans
         if number == count:
             return
         before = now
+
+
+def whole(answer: Answer) -> Answer:
+    """Of several processes all together: each look may come to another one of them."""
+    each = [one for one in answer.get("processes", ()) if one.get("up")]
+    for name in each[0] if each else ():
+        found = [one.get(name) for one in each]
+        if name == "started":
+            answer[name] = min(found)
+        elif isinstance(found[0], dict):
+            answer[name] = dict(sum(map(Counter, found), Counter()))
+        elif type(answer.get(name)) is int and name != "retained":  # which each of them has all of
+            answer[name] = sum(found)
+    return answer
 
 
 def value(answer: Answer, path: str) -> float:
@@ -136,7 +151,9 @@ def _title(url: str, now: Answer) -> str:
     how = made(bool(now.get("compiled")))
     up = _span((value(now, "time") - value(now, "started")) / 1e6)
     where = url.rpartition("@")[2]
-    return for_stream(f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}", lines=False)
+    of = f", process {now['process']} of its lists and journal" if now.get("process") else ""
+    said = f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}{of}"
+    return for_stream(said, lines=False)
 
 
 def _figures(before: Answer, now: Answer) -> Iterator[tuple[str, str]]:
@@ -155,7 +172,10 @@ def _figures(before: Answer, now: Answer) -> Iterator[tuple[str, str]]:
         f"{value(now, 'connections'):,.0f}, {each('connections_made')} new, "
         f"{each('connections_refused')} turned back"
     )
-    yield "refused", f"{each('logins_refused')} logins, {each('actions_refused')} actions"
+    yield "refused", (
+        f"{each('logins_refused')} logins, {each('actions_refused')} actions, "
+        f"{each('refused')} for want of room ({_counts(now, 'refused')})"
+    )
     yield "lost", f"{each('dropped')} ({_counts(now, 'dropped')})"
     if journal.get("directory"):
         yield "journal", (

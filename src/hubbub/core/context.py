@@ -305,8 +305,9 @@ class Context:
     # What the broker decides
 
     def is_full(
-        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0
-    ) -> bool:
+        self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0,
+        again: bool = False,
+    ) -> bool:  # fmt: skip
         """Whether a bound would lose some of `count` more messages there."""
         raise NotImplementedError
 

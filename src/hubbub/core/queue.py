@@ -131,6 +131,21 @@ class Queue(Session):
         """How many of its consumers are connected."""
         return sum(one.session.number != 0 for one in self.consumers)
 
+    def room(self, most: int, largest: int) -> int:
+        """How many more it takes, by bounds of the hub and its own. With room for bytes left, any
+        size fits.
+        """
+        own = self.settings
+        if own is not PLAIN:
+            largest = min(own.max_bytes or largest, largest)
+            most = min(own.max_messages or most, most)
+        waiting = len(self.messages)
+        return most - waiting if waiting < most and self.bytes < largest else 0
+
+    def said(self) -> str:
+        """How much it holds, for who is refused."""
+        return f"{len(self.messages)} messages with {self.bytes} bytes"
+
     def known_as(self, number: int) -> int:
         """The id by which others know the message."""
         return number

@@ -31,7 +31,7 @@ from hubbub.core.limits import (
 from hubbub.core.message import ASIDE, SPELLED, Message, Run, answering, row_of, run_of
 from hubbub.core.overdue import Overdue
 from hubbub.core.queue import PLAIN, PROTOCOL, Queue, QueueSettings, Reader
-from hubbub.core.quotas import NAMED, SUBSCRIBED, size_of
+from hubbub.core.quotas import NAMED, ROOM, SUBSCRIBED, size_of
 from hubbub.core.route import Route
 from hubbub.core.session import Session, Subscription, row_about
 from hubbub.core.state import queue_properties
@@ -186,17 +186,14 @@ class Queues:
 
     def room(self, queue: Queue, sender: Session, again: bool = False, size: int = 0) -> int:
         """How many more messages a queue takes of this client, which have so many bytes together.
-        With room for bytes left, any size fits, unless it is the disk that lacks it.
+        None is a refusal, but of who asks `again`.
         """
         if self.broker.tight and self.broker.lacks_disk(sender, again, size):
             return 0
-        most, largest = self.max_messages, self.max_bytes
-        own = queue.settings
-        if own is not PLAIN:
-            largest = min(own.max_bytes or largest, largest)
-            most = min(own.max_messages or most, most)
-        waiting = len(queue.messages)
-        return most - waiting if waiting < most and queue.bytes < largest else 0
+        left = queue.room(self.max_messages, self.max_bytes)
+        if not (left or again):
+            self.broker.quotas.refuse(ROOM, sender, f"{queue.client[:100]} holds {queue.said()}")
+        return left
 
     def shown(self, most: int, found: list[Queue]) -> Iterator[None]:
         """For people who look: find at most so many queues, those that hold something first;

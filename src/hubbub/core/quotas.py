@@ -12,6 +12,7 @@
     sink partitions       those of queries that publish       the first batch of one comes
     messages for a node   those that wait for each of them    one is published that is to wait
     last of the disk      what stays, where little is left    the same
+    room in a queue       its own bounds, which hold for all  one is published into it
 
 Who is nobody in particular counts as its address, and so does a user whose name nobody checked.
 What the hub does by itself counts for nobody. What was taken is given back when it ends; what is
@@ -52,6 +53,7 @@ RETAINED: Final = "retained bytes"
 SESSIONS: Final = "lasting sessions"
 SINKS: Final = "sink partitions"
 SUBSCRIBED: Final = "bytes of subscriptions"
+ROOM: Final = "room in a queue"  # `core.queues` counts it
 SUBTOPICS: Final = "sub-topic ids"
 TOPICS: Final = "topic ids"
 

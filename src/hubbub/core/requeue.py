@@ -116,7 +116,7 @@ class Requeue:
         payer = broker.on_account_of(self.queue.payer)
         route = broker.route(broker.itself, QUEUE + to)
         size, qos = len(message.payload), max(message.qos, 1)
-        if broker.is_full(payer, route, 1, False, qos, size):
+        if broker.is_full(payer, route, 1, False, qos, size, again=True):  # the answer says it
             return f"{to[:100]!r} has no room"
         return ""
 

@@ -90,7 +90,7 @@ class System:
         for load in self._loads:
             load.sample(now)
         self._most_clients = max(self._most_clients, self._clients())
-        self._add_drops()
+        self._add_losses()
         if self._rest is None:  # else they are so many that the last time is not over
             self._go_on(self._told())
 
@@ -171,15 +171,16 @@ class System:
         for name, load in zip(loads, self._loads, strict=True):
             for index, minutes in enumerate(MINUTES):
                 readings[f"{PREFIX}load/{name}/{minutes}min"] = load.reading(index)
-        self._add_drops()
+        self._add_losses()
 
-    def _add_drops(self) -> None:
-        """A name for every reason for which something was lost."""
-        dropped = self.broker.metrics.dropped
-        for reason in dropped:
-            name = f"{PREFIX}dropped/{reason}"
-            if name not in self.broker.readings:
-                self.broker.readings[name] = _dropped(dropped, reason)
+    def _add_losses(self) -> None:
+        """A name for every reason for which something was lost, or turned away."""
+        metrics, readings = self.broker.metrics, self.broker.readings
+        for what, counts in (("dropped", metrics.dropped), ("refused", metrics.refused)):
+            for reason in counts:
+                name = f"{PREFIX}{what}/{reason}"
+                if name not in readings:
+                    readings[name] = _counted(counts, reason)
 
     def _uptime(self) -> int:
         return (self.broker.clock.stamp() - self.broker.metrics.started) // 1_000_000
@@ -212,5 +213,5 @@ def _number(counter: Callable[[], int]) -> Callable[[], str]:
     return lambda: str(counter())
 
 
-def _dropped(dropped: dict[str, int], reason: str) -> Callable[[], str]:
-    return lambda: str(dropped[reason])
+def _counted(counts: dict[str, int], reason: str) -> Callable[[], str]:
+    return lambda: str(counts[reason])

@@ -117,6 +117,7 @@ def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
         {
             "name": name_shown(queue.name),
             "messages": len(queue.messages),
+            "leased": len(queue.leased),
             "next": queue.next,
             "owner": name_shown(queue.owner),
             "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
@@ -133,6 +134,7 @@ def waiting(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
         {
             "name": name_shown(queue.name),
             "messages": len(queue.messages),
+            "leased": len(queue.leased),
             "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
             "takers": queue.takers(),
         }
@@ -140,9 +142,13 @@ def waiting(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
     ]
     own = [queue for queue in shown if queue.owner]
     if own:
-        messages = sum(len(queue.messages) for queue in own)
-        takers = sum(queue.takers() for queue in own)
-        found.append({"name": OF_CLIENTS, "messages": messages, "waits": 0.0, "takers": takers})
+        found.append({
+            "name": OF_CLIENTS,
+            "messages": sum(len(queue.messages) for queue in own),
+            "leased": sum(len(queue.leased) for queue in own),
+            "waits": 0.0,
+            "takers": sum(queue.takers() for queue in own),
+        })
     return found
 
 

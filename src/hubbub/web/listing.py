@@ -194,7 +194,8 @@ def _queues(broker: Broker) -> Iterator[Thing]:
 
 def _queue(broker: Broker, queue: Queue) -> dict[str, Any]:
     return sayable({
-        "queue": queue.name, "messages": len(queue.messages), "bytes": queue.bytes,
+        "queue": queue.name, "messages": len(queue.messages), "leased": len(queue.leased),
+        "bytes": queue.bytes,
         "takers": queue.takers(), "owner": queue.owner,
         "waits": round(broker.queues.waits(queue), 3), "away": round(broker.queues.away(queue), 3),
     })  # fmt: skip

@@ -323,8 +323,7 @@ def _full(broker: Broker, queue: Queue, sender: Session, size: int) -> Refused:
     """Over a bound of its own a queue will take more one day; the hub's bounds are for good."""
     asked = queue.settings
     own = len(queue.messages) >= asked.max_messages > 0 or queue.bytes >= asked.max_bytes > 0
-    held = f"{len(queue.messages)} messages with {queue.bytes} bytes"
-    text = f"The queue {queue.name} holds {held}, no more are allowed."
+    text = f"The queue {queue.name} holds {queue.said()}, no more are allowed."
     lacks = "" if own else broker.lacks_disk(sender, again=True, size=size)
     if lacks:
         text = f"No message is taken that would stay here: {lacks}."
