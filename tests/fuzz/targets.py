@@ -221,7 +221,7 @@ def control(data: bytes) -> None:
 
 def line(data: bytes) -> None:
     """A line of `POST /api/v1/publish`: what is not complained of can be published."""
-    found, _ = publish._complaint(bytearray(data), 1 << 20, lambda topic: True)
+    found, _ = publish._complaint(memoryview(data), 1 << 20, lambda topic: True)
     if not found:
         publish._LINE.decode(data).message(0)
 

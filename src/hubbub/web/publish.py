@@ -118,6 +118,11 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
         """The payload as it is published: a text may have more bytes than characters."""
         return self.base64 or self.payload.encode()
 
+    def size(self) -> int:
+        """How many bytes that is. Of a text that is ASCII, as most are, without making them."""
+        text = self.payload
+        return len(self.base64) or (len(text) if text.isascii() else len(text.encode()))
+
     def message(self, now: int) -> Message:
         expires = now + int(self.expires * 1_000_000) if self.expires else 0
         user = [list(pair) for pair in self.user()]
@@ -143,7 +148,7 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
             return f"{self.reply_to!r} is no topic to answer to"
         if any(text and not is_text(text) for text in self._texts(user)):
             return "NUL in a text other than the payload"
-        if max(len(self.base64), len(self.payload.encode())) > largest:
+        if self.size() > largest:
             return f"the payload is larger than limits.message_bytes = {largest}"
         return ""
 
@@ -183,7 +188,7 @@ class Upload:
 
     def __init__(self, whose: str) -> None:
         self.data = bytearray()
-        self.lines: list[bytearray] = []
+        self.lines: list[memoryview] = []
         self.kept = 0  # bytes of the lines
         self.refusal = ""
         self.toll: Toll | None = None
@@ -219,12 +224,20 @@ class Upload:
             self.toll.spend(messages, 0)
 
     def split(self) -> None:
-        """Into its lines; ValueError if they are too many."""
-        count = self.data.count(b"\n")  # before it is split: empty lines too take memory
-        if count > LINES:
-            raise ValueError(f"{count} lines in one request, expected no more than {LINES}")
+        """Into its lines, which lie where they came: to copy a large one takes as long as to read
+        it. ValueError if they are too many.
+        """
         data, self.data = self.data, bytearray()
-        self.lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+        whole, at, count = memoryview(data), 0, 0
+        while at < len(data):
+            end = data.find(b"\n", at)
+            end = end if end >= 0 else len(data)
+            blank = at == end or (data[at : at + 1].isspace() and data[at:end].isspace())
+            if not blank:
+                self.lines.append(whole[at:end])
+            at, count = end + 1, count + 1
+            if count > LINES:
+                raise ValueError(f"more than {LINES} lines in one request: send it in parts")
         self.kept = len(data)
 
     def half_since(self, now: float) -> float | None:
@@ -346,7 +359,7 @@ class Registry:
 class Body(NamedTuple):
     """A body read: its lines, and what the headers say of them."""
 
-    raw: list[bytearray]
+    raw: list[memoryview]
     name: str  # where it is remembered, "" if it is not
     query: str
     batch: int
@@ -591,7 +604,7 @@ class _Waiting:
         return 0
 
 
-def _crc(lines: list[bytearray], crc: int) -> int:
+def _crc(lines: list[memoryview], crc: int) -> int:
     for line in lines:
         crc = zlib.crc32(line, crc)
     return crc
@@ -619,7 +632,7 @@ def _lacks(broker: Broker, sender: Session, line: Line) -> str:
     if line.reply_to and (lacks := broker.replies.lacks(sender)):
         return lacks
     route = broker.route(sender, line.topic)
-    size = len(line.image())
+    size = line.size()
     if not broker.is_full(sender, route, 1, line.retain and size > 0, int(line.qos), size):
         return ""
     return broker.lacks_disk(sender, True, size) or f"{line.topic} is full"
@@ -631,7 +644,7 @@ def _place(user: str, query: str) -> str:
     return f"{TAKEN}{owner}{query}/"
 
 
-def _body(request: Request, lines: list[bytearray], whose: str) -> Body:
+def _body(request: Request, lines: list[memoryview], whose: str) -> Body:
     """The lines with what the headers say of them. ValueError says what is wrong."""
     given = request.headers.get("hubbub-batch")
     if given is None:
@@ -645,7 +658,7 @@ def _body(request: Request, lines: list[bytearray], whose: str) -> Body:
     return Body(lines, name, query, int(batch), first, whose)
 
 
-def _complaint(line: bytearray, largest: int, may: Callable[[str], bool]) -> tuple[str, str]:
+def _complaint(line: memoryview, largest: int, may: Callable[[str], bool]) -> tuple[str, str]:
     """What is wrong with a line ("" = nothing), and the topic to which it may not be published."""
     try:
         topic = _TOPIC.decode(line)
