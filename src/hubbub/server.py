@@ -40,6 +40,7 @@ from hubbub.runtime.siblings import Siblings
 from hubbub.runtime.systemd import beat, notify
 from hubbub.runtime.trace import Trace
 from hubbub.web.app import Application
+from hubbub.web.guarded import PAGE
 from hubbub.web.mounted import Mounted, load
 
 log = logging.getLogger("hubbub")
@@ -259,6 +260,9 @@ def banner(hub: Node) -> str:
         lines.append("  keeping everything in memory: nothing survives this process")
     else:
         lines.append(f"  journal in {Path(hub.settings.data).resolve()}")
+    for one in _showing(hub):
+        beside = isinstance(hub.web, Application) and hub.web.mounted is not None
+        lines.append(f"  its page: {_url(one, 'http')}{PAGE if beside else '/'}")
     return "\n".join([*lines, *suggestions(hub)])
 
 
@@ -268,7 +272,7 @@ def suggestions(hub: Node) -> list[str]:
     """
     reachable = [one for one in hub.listeners if not one.address.path]
     speaking = [one for one in reachable if any(p.name == "mqtt" for p in one.protocols)][:1]
-    showing = [one for one in reachable if one.adopt is not None][-1:]
+    showing = _showing(hub)
     command, lines = as_typed(), []
     for one in speaking:
         trust = " --cafile CERTIFICATE" if one.settings.tls.only else ""
@@ -286,6 +290,12 @@ def suggestions(hub: Node) -> list[str]:
         url = _url(first[0], "mqtt" if speaking else "http").replace("://", "://USER:PASSWORD@")
         lines = [f"  export HUBBUB_URL={url}   # or a profile: docs/commands.md", *kept]
     return ["Try in another terminal:", *lines] if lines else []
+
+
+def _showing(hub: Node) -> list[Listener]:
+    """The listener whose pages are shown, if one has some."""
+    found = [one for one in hub.listeners if one.adopt is not None and not one.address.path]
+    return found[-1:]
 
 
 def _url(listener: Listener, scheme: str) -> str:

@@ -164,8 +164,9 @@ def test_the_commands_of_the_banner_work(start_hub: StartHub, tmp_path: Path) ->
     acl.write_text("user ann\ntopic #\ntopic read $SYS/#\n")
     hub = start_hub("--set", f"password_file={users}", "--set", f"acl_file={acl}")
     assert hub.process.stdout is not None
-    lines = [hub.process.stdout.readline() for _ in range(6)]
+    lines = [hub.process.stdout.readline() for _ in range(7)]
     text = "".join(lines)
+    assert f"  its page: {hub.url('http')}/\n" in lines
     assert "USER:PASSWORD@" in text and "--url" not in text, text
     typed = [line.split() for line in lines if line.startswith("  ") and "HUBBUB_URL" not in line]
     environment = {**os.environ, "HUBBUB_URL": hub.url("mqtt").replace("://", "://ann:secret@")}

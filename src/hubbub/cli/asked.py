@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     url: Annotated[
         str,
         typer.Option(
-            help="http(s)://HOST:PORT of the hub; HUBBUB_URL, a profile, 127.0.0.1:8080."
+            help="http(s)://HOST:PORT of the hub; else HUBBUB_URL, a profile, 127.0.0.1:8080."
         ),
     ] = ""
     token: Annotated[

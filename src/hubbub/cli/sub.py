@@ -57,7 +57,8 @@ def sub(
         list[str] | None, typer.Option("--filter-out", "-T", help="Do not print these topics.")
     ] = None,
     unsubscribe: Annotated[
-        list[str] | None, typer.Option("--unsubscribe", "-U", help="Of a kept session.")
+        list[str] | None,
+        typer.Option("--unsubscribe", "-U", help="End this one of a kept session first."),
     ] = None,
     leave: Annotated[
         bool, typer.Option("--exit-after-subscribe", "-E", help="Subscribe, then end.")

@@ -40,7 +40,7 @@ class Target(NamedTuple):
         ),
     ] = ""
     host: Annotated[
-        str, typer.Option("--host", "-h", help="The broker; HUBBUB_URL, a profile, 127.0.0.1.")
+        str, typer.Option("--host", "-h", help="The broker; else HUBBUB_URL, a profile, 127.0.0.1.")
     ] = ""
     port: Annotated[
         int,

@@ -669,7 +669,7 @@ def parse_address(text: str) -> Address:
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65_535:
         raise SettingError(
-            f"cannot listen on {text!r}: expected ADDR:PORT, for example 127.0.0.1:1883 or "
-            "[::1]:0, or unix:PATH"
+            f"cannot listen on {text!r}: expected ADDR:PORT (0 to 65535), for example "
+            "127.0.0.1:1883 or [::1]:0, or unix:PATH"
         )
     return Address(match["v6"] or match["host"], int(match["port"]))

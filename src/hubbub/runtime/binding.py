@@ -21,7 +21,7 @@ from hubbub.core.limits import KEEP_ALIVE_SECONDS, SEND_BUFFER
 from hubbub.errors import SettingError
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
-ALONE: Final = "; with `listen = []` there is only what the file's [[listener]] sections name"
+ALONE: Final = "; a file with [[listener]] sections has this one, too, unless it says `listen = []`"
 
 
 class ServerSocket:

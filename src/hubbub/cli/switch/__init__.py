@@ -49,7 +49,7 @@ class Switch(NamedTuple):
         typer.Option(
             metavar="URL",
             help="http(s):// or switch(s)://, then HOST:PORT, or USER:PASSWORD@ before it; "
-            "switch:///path, a Unix socket; HUBBUB_URL, a profile, 127.0.0.1:8080.",
+            "switch:///path, a Unix socket; else HUBBUB_URL, a profile, 127.0.0.1:8080.",
         ),
     ] = ""
     cafile: Cafile = None

@@ -33,7 +33,7 @@ export class Chart {
       width: Math.max(100, this.box.clientWidth), height: this.box.clientHeight || 184,
       legend: { show: false }, cursor: { y: false, drag: { setScale: false } },
       scales: { x: { range: () => this.span }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.1] } },
-      axes: [{ ...axis, size: 28, values: times }, { ...axis, size: 64, values: (_, ticks) => ticks.map(this.words) }],
+      axes: [{ ...axis, size: 28, space: 64, values: times }, { ...axis, size: 64, values: (_, ticks) => ticks.map(this.words) }],
       series: [{}, ...this.lines.map(([, label], at) => ({
         label, stroke: colour(`--line-${at + 1}`), width: 1.5, points: { show: false },
       }))],
@@ -76,9 +76,10 @@ export class Chart {
 }
 
 const two = (part) => String(part).padStart(2, "0");
-const times = (_, ticks) => ticks.map((tick) => {
+/** With seconds where there is less than a minute from one to the next. */
+const times = (_, ticks, axis, space, step) => ticks.map((tick) => {
   const date = new Date(tick * 1000);
-  return `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return `${two(date.getHours())}:${two(date.getMinutes())}${step < 60 ? `:${two(date.getSeconds())}` : ""}`;
 });
 
 const SHORTEST = 60; // seconds: a hub that has just begun has a point or two

@@ -67,6 +67,9 @@ export function clock(time, day = true) {
   return day ? `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${hours}` : hours;
 }
 
+/** The same, without the day if that is today. */
+export const when = (time) => clock(time, new Date(time / 1000).toDateString() !== new Date().toDateString());
+
 export function facts(pairs) {
   return el("dl", { class: "facts" }, ...pairs.flatMap(([name, value]) => [
     el("dt", {}, name), el("dd", {}, value instanceof Node ? value : String(value)),

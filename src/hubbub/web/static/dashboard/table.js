@@ -1,7 +1,7 @@
 // A table that is renewed in place: a row keeps its element as long as its key is there, so what is
 // selected, focused and scrolled stays. Arrow keys go from row to row, Enter chooses one.
 
-import { el, say, seen } from "./show.js";
+import { el, number, say, seen } from "./show.js";
 
 const AT_ONCE = 25; // new rows of one frame: to lay out two hundred is a pause that one feels
 
@@ -130,7 +130,7 @@ export class Pages {
   /** `processes`: how each of several is, whose rows these are. */
   said(shown, count, processes = []) {
     const first = Math.min(this.offset + 1, count), silent = processes.filter((one) => !one.up).map((one) => one.process);
-    say(this.where, (count ? `${first} to ${this.offset + shown} of ${count}` : "none")
+    say(this.where, (count ? `${number(first)} to ${number(this.offset + shown)} of ${number(count)}` : "none")
       + (silent.length ? `; process ${silent.join(", ")} does not answer` : ""));
     this.before.disabled = this.offset === 0;
     this.after.disabled = this.offset + shown >= count;

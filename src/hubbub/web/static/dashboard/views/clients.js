@@ -1,7 +1,7 @@
 // Who is here, who is away, and who went and why.
 
 import { get, named, remove } from "../api.js";
-import { bytes, clock, el, facts, number, panel, span, twice } from "../show.js";
+import { bytes, clock, el, facts, number, panel, span, twice, when } from "../show.js";
 import { Pages, Table } from "../table.js";
 
 const shown = (row) => row.client || "(no id)";
@@ -29,7 +29,7 @@ const KINDS = {
   ]],
   gone: ["Why did it go?", "Nobody has left yet.", () => [
     ["Client", shown], ["Why", (row) => row.reason || "it left in order", "wide"],
-    ["When", (row) => clock(row.time)], ["User", (row) => row.user],
+    ["When", (row) => when(row.time)], ["User", (row) => row.user],
     ["Protocol", (row) => row.protocol], ["Address", (row) => row.address],
     ["Was here for", (row) => ago(row.since, row.time)],
   ]],
@@ -63,14 +63,19 @@ export class Clients {
   }
 
   choose(row) {
-    const stamps = ["since", "expires", "time"];
+    const stamps = ["since", "expires", "time", "left"];
+    const words = (name, value) => {
+      if (stamps.includes(name)) return clock(value);
+      if (name === "waiting_bytes") return bytes(value);
+      return { true: "yes", false: "no", "": "–" }[value] ?? value;
+    };
     if (who(row) !== this.who) {
       this.who = who(row);
       this.facts = el("div");
       this.detail.replaceChildren(panel(shown(row), this.facts, this.endings(row)));
     }
     this.facts.replaceChildren(facts(Object.entries(row).filter(([name]) => name !== "exact").map(([name, value]) => [
-      name.replaceAll("_", " "), stamps.includes(name) ? clock(value) : value === "" ? "–" : value,
+      name.replaceAll("_", " "), words(name, value),
     ])));
   }
 

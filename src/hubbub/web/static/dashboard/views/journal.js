@@ -30,7 +30,7 @@ export class Journal {
       ["trouble", el("span", { class: journal.trouble ? "bad" : "good" }, journal.trouble || "none")],
       ["rows", `${number(Number(journal.position))}, ${number(Number(journal.position) - Number(journal.committed))} not yet safe`],
       ["size", bytes(journal.bytes)], ["disk", limits.disk_bytes ? `${bytes(limits.disk_free)} of ${bytes(limits.disk_bytes)} left` : "–"],
-      ["taken", limits.not_taken || "everything"],
+      ["refused", limits.not_taken || "nothing"],
       ["commit", `${ms(journal.commit_ms_50)}, 99 % within ${ms(journal.commit_ms_99)}`],
       ["sync of the disk", `${ms(journal.sync_ms_50)}, 99 % within ${ms(journal.sync_ms_99)}, ${number(journal.syncs_per_second)} a second at most`],
       ["group", `${number(journal.group_rows)} rows`],

@@ -14,7 +14,7 @@ export class Pipeline {
   constructor() {
     this.shown = new Map();
     this.nothing = panel("No pipeline has made tables of this journal yet",
-      el("p", {}, "It is a process of its own, beside the hub. Started on the hub's data directory, it is shown here:"),
+      el("p", {}, "It is a process of its own, beside the hub. Started on the hub's data directory, it is shown here. It needs Spark: pip install '.[pipeline]' where Hubbub's source is."),
       el("pre", { class: "payload", textContent: "hubbub pipeline run\nhubbub pipeline sql \"SELECT * FROM messages\"" }));
     this.place = el("div");
     this.element = el("div", {}, this.place, this.nothing);

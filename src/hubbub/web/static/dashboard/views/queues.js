@@ -113,7 +113,7 @@ class Queue {
     const settings = Object.entries(said.settings).filter(([, value]) => value).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
     this.facts.replaceChildren(facts([
       ["waiting", `${number(said.count)}, ${bytes(said.bytes)}`], ["being worked on", number(said.leased)],
-      ["next id", said.next], ["consumers", said.serving.join(", ") || "none"], ["who take", number(said.takers)],
+      ["next id", said.next], ["consumers", said.serving.join(", ") || "none"], ["takers", number(said.takers)],
       ["bound to", said.bindings.join(", ") || "nothing"], ["settings", settings.join(", ") || "as the hub's"],
     ]));
     this.messages.replaceChildren(...said.messages.map((one) => el("article", {}, payload(one), el("p", { class: "dim" },

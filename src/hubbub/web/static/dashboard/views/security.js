@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { Chart, Figures } from "../chart.js";
-import { clock, el, number, panel } from "../show.js";
+import { el, number, panel, when } from "../show.js";
 import { Table } from "../table.js";
 
 export class Security {
@@ -13,7 +13,7 @@ export class Security {
     this.client = el("input", { type: "search", placeholder: "Only of this client", "aria-label": "Client", oninput: soon });
     this.table = new Table({
       label: "Refusals", nothing: "Nobody was refused anything.", key: (row) => row.key, columns: [
-        ["When", (row) => clock(row.time)], ["What and why", (row) => row.text, "wide"],
+        ["When", (row) => when(row.time)], ["What and why", (row) => row.text, "wide"],
         ["User", (row) => row.user || "–"], ["Client", (row) => row.client || "–"],
       ],
     });
