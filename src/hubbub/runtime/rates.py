@@ -525,8 +525,8 @@ class Paying(Conversing):
         out_of_frames = toll is not None and bool(toll.stream)  # comes before what is left of these
         if self.frames is not None and self.frames.left is not None and not out_of_frames:
             self.hear_later()
-        elif unheard and self.connection is not None:
-            self.connection.broker.later(partial(self.data_received, b""))
+        elif unheard:
+            self.hub.broker.later(partial(self.data_received, b""))
             self.hub.schedule()
         else:
             self.transport.resume_reading()
