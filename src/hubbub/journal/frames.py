@@ -132,7 +132,7 @@ class Frames:
     def state(self) -> State:
         """What it has now."""
         committed, first = self.committed(), self.first()
-        return State(self.identity(), first, committed)  # last: whether all that was of it
+        return State(self.identity(), first, committed)  # last: it says of which all that was
 
     def identity(self) -> str:
         """What tells this journal from every other, "" if there is none yet."""
