@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +221,38 @@ async def _killed(url: str, hub: Any) -> bool:
         hub.stop(signal.SIGKILL)
         answer = await asyncio.gather(asking, return_exceptions=True)
     return isinstance(answer[0], Exception)
+
+
+@pytest.mark.interop
+def test_what_a_full_queue_of_another_process_has_no_room_for_stays(start_hub: StartHub) -> None:
+    """It was let go of there: 3,900 of 4,000."""
+    hub = start_hub("--set", "processes=2")
+    at, count = ("--url", hub.url("http")), 300
+
+    def until(holds: Callable[[], bool]) -> None:
+        over = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < over
+            time.sleep(0.05)
+
+    def queues() -> dict[str, tuple[int, int]]:
+        with httpx.Client(timeout=30) as web:
+            rows = web.get(hub.url("http") + "/api/v1/ls/queues?limit=200").json()["queues"]
+        return {row["queue"]: (row["process"], row["messages"]) for row in rows}
+
+    for number in range(60):
+        hubbub("switch", "create", f"q{number}", "--max-messages", "100", *at)
+        found = queues()
+        if {process for process, _ in found.values()} == {1, 2}:
+            break
+    full, dead = (next(one for one in found if found[one][0] == process) for process in (1, 2))
+    hubbub("switch", "create", dead, "--max-messages", "0", *at)
+    line = f'{{"topic": "$queue/{dead}", "payload": "x", "qos": 1}}\n'
+    with httpx.Client(timeout=30) as web:
+        web.post(hub.url("http") + "/api/v1/publish", content=count * line)
+    until(lambda: queues()[dead][1] == count)
+    for _ in range(2):
+        done = hubbub("requeue", dead, "--to", full, *at)
+        assert "has no room" in done.stderr and done.returncode == 1
+    until(lambda: queues()[full][1] == 100)
+    assert queues()[dead][1] == count - 100

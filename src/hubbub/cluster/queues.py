@@ -56,6 +56,10 @@ class Outlet(Session):
         estate = self.membership.estates.get(self.client)
         return "" if estate is None else estate.lacks_room(sender, count, size)
 
+    def unacknowledged(self) -> int:
+        estate = self.membership.estates.get(self.client)
+        return estate.unacknowledged() if estate is not None else 0
+
     def keep(self, message: Message, name: str) -> None:
         """A message that was in a queue here."""
         moved = message.copied()

@@ -135,12 +135,16 @@ class Queue(Session):
         """How many more it takes, by bounds of the hub and its own. With room for bytes left, any
         size fits.
         """
+        messages, room = self.rooms(most, largest)
+        return messages if messages > 0 and room > 0 else 0
+
+    def rooms(self, most: int, largest: int) -> tuple[int, int]:
+        """How many messages, and bytes, are between what it holds and those bounds."""
         own = self.settings
         if own is not PLAIN:
             largest = min(own.max_bytes or largest, largest)
             most = min(own.max_messages or most, most)
-        waiting = len(self.messages)
-        return most - waiting if waiting < most and self.bytes < largest else 0
+        return most - len(self.messages), largest - self.bytes
 
     def said(self) -> str:
         """How much it holds, for who is refused."""

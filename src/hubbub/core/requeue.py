@@ -12,13 +12,14 @@ between. Called by the web application; no I/O.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
 from hubbub.core.context import Context
 from hubbub.core.message import FIRST, Message, copied_properties
 from hubbub.core.queue import Queue
 from hubbub.core.queues import Queues
+from hubbub.core.route import Route
 from hubbub.core.session import Session
 from hubbub.core.topics import QUEUE
 from hubbub.errors import UnreadableError
@@ -39,13 +40,15 @@ class Requeue:
 
     `to`: where all go, "" = where each died; `allowed`: the queues that may be (None: any).
     `moved`: how many by queue, `stayed` by why; `next`: the id at which it goes on, -1 = nowhere.
-    `places`: where they died. `only_look`: how it would be, of each by itself.
+    `places`: where they died. `rooms`: how many messages, and bytes, other processes have room for
+    in theirs, which let go of what is more. `only_look`: how it would be, of each by itself.
     """
 
     def __init__(
         self, broker: Context, queues: Queues, queue: Queue, asks: Session, to: str = "",
         allowed: Collection[str] | None = None, start: int = 0, before: int = -1,
         most: int = 1_000, only_look: bool = False, seconds: float = math.inf,
+        rooms: Mapping[str, list[int]] | None = None,
     ) -> None:  # fmt: skip
         self.broker = broker
         self.queues = queues
@@ -59,6 +62,8 @@ class Requeue:
         self.only_look = only_look
         self.seconds = seconds
         self.places: set[str] = set()
+        self.rooms = rooms or {}
+        self._counted: set[str] = set()
         self.moved: dict[str, int] = {}
         self.stayed: dict[str, int] = {}
         self.next = -1
@@ -98,6 +103,9 @@ class Requeue:
                 kept.setdefault(FIRST, [self.queue.name, number])
             self.queues.overdue.send_on(self.queue, message, to, kept)
             self.queues.acknowledge(self.queue, number, self.asks)
+            if to in self.rooms:
+                self.rooms[to][0] -= 1
+                self.rooms[to][1] -= len(message.payload)
         self.moved[to] = self.moved.get(to, 0) + 1
 
     def _lacks(self, to: str, number: int, message: Message) -> str:
@@ -116,9 +124,20 @@ class Requeue:
         payer = broker.on_account_of(self.queue.payer)
         route = broker.route(broker.itself, QUEUE + to)
         size, qos = len(message.payload), max(message.qos, 1)
-        if broker.is_full(payer, route, 1, False, qos, size, again=True):  # the answer says it
+        full = broker.is_full(payer, route, 1, False, qos, size, again=True)  # the answer says it
+        if full or self._is_full_there(to, route):
             return f"{to[:100]!r} has no room"
         return ""
+
+    def _is_full_there(self, to: str, route: Route) -> bool:
+        """What is on its way there takes room that it has not told of."""
+        room, ways = self.rooms.get(to), route.elsewhere()
+        if room is None or not ways:
+            return False
+        if to not in self._counted:
+            self._counted.add(to)
+            room[0] -= sum(one.unacknowledged() for one in ways)
+        return min(room) < 1
 
     def _stays(self, why: str) -> None:
         self.stayed[why] = self.stayed.get(why, 0) + 1

@@ -48,6 +48,7 @@ class Requeueing:
         together.deeds |= {
             "look at dead": partial(self._done, only_look=True),
             "requeue": partial(self._done, only_look=False),
+            "rooms": self._say_rooms,
         }
 
     def routes(self) -> list[Route]:
@@ -73,6 +74,7 @@ class Requeueing:
         about |= {"name": name, "to": to}
         missing = f"there is no queue {name[:100]!r}"
         ends: dict[str, Any] = {}
+        to_ask = [to]
         if not to:
             # Where they died is in themselves: only who looks at them knows what is to be asked.
             found = await self._together.do("look at dead", about, asks)
@@ -81,6 +83,9 @@ class Requeueing:
             about["allowed"] = json.dumps(self._allowed(asks, found.said))
             ends = {word: found.said[word] for word in ("next", "before")}
             about["before"] = str(ends["next"] if ends["next"] >= 0 else ends["before"])
+            to_ask = found.said["places"]
+        if self._together.siblings is not None:
+            about["rooms"] = json.dumps(await self._rooms(to_ask, asks))
         deed = "look at dead" if only_look else "requeue"
         done = await self._together.do(deed, about, asks)
         if done.said is None:
@@ -102,6 +107,20 @@ class Requeueing:
                 broker.refuse(asks, ENQUEUE, QUEUE + one)
         return allowed
 
+    async def _rooms(self, names: list[str], asks: Session) -> dict[str, list[int]]:
+        """What there is room for in those queues of all processes."""
+        siblings, found = self._together.siblings, dict[str, list[int]]()
+        for process in siblings.numbers if siblings is not None else ():
+            done = await self._together.do_at(process, "rooms", {"names": json.dumps(names)}, asks)
+            found |= done.said or {}
+        return found
+
+    async def _say_rooms(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
+        broker, queues = self._hub.broker, self._hub.broker.queues
+        there = [broker.state.queues.get(name) for name in json.loads(given["names"])]
+        bounds = queues.max_messages, queues.max_bytes
+        return {one.name: list(one.rooms(*bounds)) for one in there if one is not None}
+
     async def _done(
         self, given: dict[str, str], asks: Session, only_look: bool
     ) -> dict[str, Any] | None:
@@ -110,10 +129,11 @@ class Requeueing:
         if queue is None:
             return None
         allowed = json.loads(given["allowed"]) if "allowed" in given else None
+        rooms = json.loads(given.get("rooms", "{}"))
         work = Requeue(
             broker, broker.queues, queue, asks, given["to"],
             allowed, int(given.get("from", 0)), int(given.get("before", -1)),
-            int(given.get("limit", LOOKED)), only_look, SECONDS,
+            int(given.get("limit", LOOKED)), only_look, SECONDS, rooms,
         )  # fmt: skip
         if only_look:
             async with self._one:
