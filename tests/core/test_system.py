@@ -8,6 +8,8 @@ from pathlib import Path
 from hubbub.core.broker import Broker
 from hubbub.core.message import Message
 from hubbub.core.quotas import ROOM
+from hubbub.core.route import Route
+from hubbub.core.session import Session
 from hubbub.core.system import TOLD, System
 from tests.core.recording import Ear, StillClock, recording, settle
 
@@ -189,9 +191,14 @@ def test_each_reading_is_a_piece_where_who_subscribes_is_found_anew_for_each() -
     for ear in ears:
         ear.hear()
     host.broker.subscribe(ears[0].wish("a"))
-    built = []
-    host.broker.routing.find = lambda *asked: built.append(1) or find(*asked)  # type: ignore[method-assign]
-    find = type(host.broker.routing).find.__get__(host.broker.routing)
+    built: list[str] = []
+    find = host.broker.routing.find
+
+    def counted(sender: Session, name: str) -> Route:
+        built.append(name)
+        return find(sender, name)
+
+    host.broker.routing.find = counted  # type: ignore[method-assign]
     host.after(10)
     assert len(built) == 1 and all(len(ear.hear()) == 1 for ear in ears)
     host.after(10)
