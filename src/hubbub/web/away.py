@@ -50,12 +50,16 @@ class Away:
         siblings = self._together.siblings
         rows: list[dict[str, Any]] = []
         count, silent = 0, []
+        clock = self._hub.broker.clock
+        until = clock.now() + SECONDS
         for process in siblings.numbers if siblings is not None else [0]:
             given = {
                 "protocol": protocol, "away": str(seconds), "limit": str(limit - len(rows)),
                 "offset": str(max(0, offset - count)),
             }  # fmt: skip
             if deed == "end away":
+                if count and clock.now() > until:
+                    break  # who asks on comes to the others
                 given["limit"] = str(limit - count)
             done = await self._together.do_at(process, deed, given, asks)
             if done.said is None:
