@@ -5,13 +5,15 @@
     [14,{.. "input":"svc:9" .. "message":["Ack",["foo",0]]}]
 
 It is a window to look through, not a record: the journal is that. Bounded in events and in the
-payload each shows, as the original learned to be. Written out only when somebody looks. No I/O.
+payload each shows, as the original learned to be. Written out only when somebody looks, and then
+once for all who do. No I/O.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from hubbub.core.clock import Clock
@@ -55,6 +57,8 @@ class Event(NamedTuple):
         )  # fmt: skip
 
 
+Say = Callable[[Event], bytes]
+
 # An event while nobody looks at it: making one takes as long as all the rest.
 _Happened = tuple[int, int, bytes, str, str, int, int, Message | None, int]
 
@@ -70,6 +74,8 @@ class Trace:
         self._clock = clock
         self._events: deque[_Happened] = deque(maxlen=ENTRIES)
         self._next = 0
+        # Of each event what was said last, with its number: in the place that it has.
+        self._lines: dict[Say, list[tuple[int, bytes]]] = {}
 
     def sent(self, client: str, queue: Queue, number: int, message: Message) -> None:
         """Its time is that of the message."""
@@ -100,11 +106,21 @@ class Trace:
             for watch in woken:
                 watch.wake()
 
-    def since(self, number: int) -> list[Event]:
-        """The events from that number on."""
-        if number >= self._next:
+    def lines(self, number: int, say: Say) -> list[bytes]:
+        """The events from that number on, in the dialect of `say`."""
+        events = self._events
+        if number >= self._next or not events:
             return []
-        return [Event(*event) for event in self._events if event[0] >= number]
+        known = self._lines.get(say)
+        if known is None:
+            known = self._lines[say] = [(-1, b"")] * ENTRIES
+        found = []
+        for event in islice(events, max(0, number - events[0][0]), None):
+            at, place = event[0], event[0] % ENTRIES
+            if known[place][0] != at:
+                known[place] = at, _entry(Event(*event), say)
+            found.append(known[place][1])
+        return found
 
 
 def _beginning(message: Message) -> Message:
@@ -117,9 +133,6 @@ def _beginning(message: Message) -> Message:
     return cut
 
 
-Say = Callable[[Event], bytes]
-
-
 def said(event: Event) -> bytes:
     """What happened, in dialect C."""
     identity = codec.message_id(event.queue, event.id)
@@ -129,9 +142,9 @@ def said(event: Event) -> bytes:
     return b'"Message",%b,%b' % (identity, codec.message(delivery))
 
 
-def answer_of(events: Iterable[Event], say: Say) -> bytes:
-    """The answer to a request for the trace, in the dialect of `say`."""
-    return b'{"events":[%b]}' % b",".join(_entry(event, say) for event in events)
+def answer_of(lines: Iterable[bytes]) -> bytes:
+    """The answer to a request for the trace."""
+    return b'{"events":[%b]}' % b",".join(lines)
 
 
 def _entry(event: Event, say: Say) -> bytes:
@@ -169,12 +182,12 @@ class Watch(Wait):
         self._trace.watches.pop(self, None)
 
     def answer(self) -> bytes | None:
-        events = self._trace.since(self._number) if self._may() else []
-        if events:
-            return answer_of(events, self._say)
+        lines = self._trace.lines(self._number, self._say) if self._may() else []
+        if lines:
+            return answer_of(lines)
         if self._waits:
             self._trace.watches[self] = None
         return None
 
     def empty(self) -> bytes:
-        return answer_of((), self._say)
+        return answer_of(())
