@@ -332,11 +332,13 @@ class Tail(Session):
 
     def deliver(self, run: Run, subscription: Subscription) -> None:
         before = len(self.messages)
-        if before < TAILED and self._bytes < TAIL_BYTES:
-            for line in run.seen_as(SHOWN).split(b"\n")[: TAILED - before]:
-                if self._bytes < TAIL_BYTES:
-                    self.messages.append(line)
-                    self._bytes += len(line)
+        if before >= TAILED or self._bytes >= TAIL_BYTES:  # it was told so, and comes soon
+            self.left_out += run.count
+            return
+        for line in run.seen_as(SHOWN).split(b"\n")[: TAILED - before]:
+            if self._bytes < TAIL_BYTES:
+                self.messages.append(line)
+                self._bytes += len(line)
         self.left_out += run.count - (len(self.messages) - before)
         self._news.set()
 
