@@ -32,7 +32,7 @@ from hubbub.runtime.binding import acknowledge
 
 log = logging.getLogger("hubbub.dialer")
 
-CONNECT_SECONDS: Final = 15.0  # for the connection and the TLS handshake
+CONNECT_SECONDS: Final = 30.0  # for the connection and TLS: what strangers have here
 FIRST_WAIT: Final = 1.0
 GOODBYE_SECONDS: Final = 1.0  # of who is cut off
 LASTED: Final = 10.0  # seconds after which a connection counts as one that worked
