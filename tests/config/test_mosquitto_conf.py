@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hubbub.config import mosquitto_conf, sources
-from hubbub.config.settings import DEFAULT_LISTEN, Bridge, Listener, Settings, Tls
+from hubbub.config.settings import DEFAULT_LISTEN, Bridge, Listener, Mqtt, Settings, Tls
 from hubbub.config.sources import load
 from hubbub.errors import SettingError
 
@@ -253,12 +253,13 @@ def test_what_has_no_effect_is_named_with_its_line(
 
 
 def test_what_makes_no_difference_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And who asks for a keep alive of minutes has it: Paho's clients heed no shorter one."""
     text = (
         "autosave_interval 5\npersistence_file m.db\nset_tcp_nodelay true\nlog_dest stderr\n"
         "queue_qos0_messages false\nupgrade_outgoing_qos false\nuser root\npersistence true\n"
     )
     with caplog.at_level(logging.WARNING, "hubbub"):
-        assert loaded(tmp_path, text) == Settings()
+        assert loaded(tmp_path, text) == Settings(mqtt=Mqtt(max_keepalive=0))
     assert not caplog.records
 
 
@@ -370,7 +371,7 @@ def test_settings_are_those_of_a_toml_file_that_says_the_same(tmp_path: Path) ->
     file = tmp_path / "same.toml"
     file.write_text(
         'listen = []\nallow_anonymous = true\n[[listener]]\naddress = "127.0.0.1:1883"\n'
-        'protocols = ["mqtt"]\nwebsocket = "never"\n'
+        'protocols = ["mqtt"]\nwebsocket = "never"\n[mqtt]\nmax_keepalive = 0\n'
     )
     assert load(file) == settings
     assert msgspec.structs.asdict(settings)["listener"] == settings.listener

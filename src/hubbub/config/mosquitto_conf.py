@@ -533,6 +533,8 @@ class _Reader:
         if "record" not in self.tree.setdefault("journal", {}):
             self.tree["journal"]["record"] = "none"
             self.notes.append(_NOT_KEPT)
+        # Paho's clients of 5.0 do not heed a shorter one, and would be ended again and again.
+        self.tree.setdefault("mqtt", {}).setdefault("max_keepalive", 0)
         prefixes, keys = self.tree.pop("prefixes", []), self.tree.pop("keys", "")
         if self.listeners:
             # Only without any listener does it let everybody in, and listens on loopback.

@@ -297,7 +297,8 @@ class Mqtt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=0, le=65_535)],
         _because(
             "clients of 5.0 that ask for a longer keep alive, or for none, are told this one, in "
-            "seconds: who is gone is noticed in 1.5 times of it. 0 leaves it to them"
+            "seconds: who is gone is noticed in 1.5 times of it. Some, as Paho's, do not heed it "
+            "and are ended then. 0 leaves it to them"
         ),
     ] = 60
     payload_bytes: Annotated[
