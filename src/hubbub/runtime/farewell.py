@@ -4,16 +4,22 @@ A socket that is closed with something unread resets the connection, and the rea
 written last is lost on the way. So it is shut for sending, counted out, and read and discarded
 until the peer closes, or LINGER_SECONDS are over. Each keeps its descriptor for so long: a node has
 no more than FAREWELLS, for which `descriptors` keeps some. Called by the listeners' sockets.
+
+Of those that are gone a switch may have had thousands: what comes of it, a session that ends and a
+will, is done in turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
+from hubbub.core.connection import Connection
 from hubbub.core.limits import FAREWELLS, LINGER_SECONDS, SEND_BUFFER
 from hubbub.core.link import Link
+from hubbub.core.turns import Stint
 from hubbub.wire.websocket import Frames
 
 
@@ -57,6 +63,10 @@ class Leaving:
     def __init__(self) -> None:
         self.open = False
         self.transports: dict[Left, None] = {}
+        # Connections that are gone and do not know it, with the reason; and what this turn has had.
+        self._gone: dict[Connection, str] = {}
+        self._turn = -1.0
+        self._stint: Stint | None = None
 
     def add(self, one: Left) -> None:
         """One more, instead of the oldest if there are enough."""
@@ -68,6 +78,29 @@ class Leaving:
 
     def discard(self, one: Left) -> None:
         self.transports.pop(one, None)
+
+    def lost(self, connection: Connection, reason: str) -> None:
+        """Tell a connection that it is gone: now, or in another turn if this one has had its time.
+        Until then it is one that nobody has found out about.
+        """
+        broker = connection.broker
+        if self._stint is None or self._turn != broker.clock.turned:
+            self._turn, self._stint = broker.clock.turned, Stint(broker.clock)
+        if self._gone or self._stint.over():
+            self._gone[connection] = reason
+            broker.later(partial(self._tell, connection))
+        else:
+            connection.lost(reason)
+
+    def _tell(self, connection: Connection) -> None:
+        reason = self._gone.pop(connection, None)
+        if reason is not None:
+            connection.lost(reason)
+
+    def tell_all(self) -> None:
+        """There are no other turns: the hub is stopping."""
+        for connection in list(self._gone):
+            self._tell(connection)
 
     def end(self, others: Iterable[Left]) -> None:
         """Nobody waits any more, nor do these."""

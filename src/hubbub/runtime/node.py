@@ -254,6 +254,7 @@ class Node:
             if sock.transport is not None:
                 sock.transport.abort()
         await asyncio.sleep(0)
+        self.leaving.tell_all()
 
     # Opening
 

@@ -407,7 +407,7 @@ class Socket(Arriving):
         self.young = self.kept = b""
         if connection is not None:
             self.connection = None
-            connection.lost(reason)
+            self.hub.leaving.lost(connection, reason)
             self.hub.schedule()
 
     def _known(self) -> dict[str, str]:
