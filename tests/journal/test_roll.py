@@ -320,6 +320,20 @@ def test_without_pyarrow_all_is_done_but_compressing(tmp_path: Path) -> None:
     assert snapshot_rows(tmp_path)[1] == {7, 9, 11}
 
 
+@pytest.mark.parametrize(
+    ("days", "due"), [(-8, True), (-6, False), (6, False), (8, True), (-400, True)]
+)
+def test_all_is_read_again_after_some_days(tmp_path: Path, days: int, due: bool) -> None:
+    """Also where it was read last by a clock that was a year ahead: not again for that year."""
+    desk = filled(tmp_path)
+    when = time.time() - days * 86_400
+    desk.journal.directory.scrubbed.touch()
+    os.utime(desk.journal.directory.scrubbed, (when, when))
+    assert desk.journal.scrub_due(7) == due
+    assert not desk.journal.scrub_due(7), "asked once an hour"
+    desk.close()
+
+
 @pytest.mark.parametrize("which", ["roll", "scrub"])
 def test_a_child_imports_nothing_from_where_the_hub_was_started(tmp_path: Path, which: str) -> None:
     """A random.py there would run as the hub's user."""

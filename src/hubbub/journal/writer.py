@@ -618,7 +618,8 @@ class Journal(Intake):
         self._scrub_again = now + SCRUB_PAUSE
         for path in (self.directory.scrubbed, self.directory.path / "id"):
             with contextlib.suppress(OSError):  # that is asked again
-                return time.time() - path.stat().st_mtime > days * 86_400
+                # Or it was then by a clock that is ahead no more: nobody knows when it was.
+                return abs(time.time() - path.stat().st_mtime) > days * 86_400
         return False
 
     def scrub_command(self) -> list[str]:
