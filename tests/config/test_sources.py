@@ -122,7 +122,7 @@ def test_the_last_override_wins_over_the_file(tmp_path: Path) -> None:
         ("nonsense", "expected key=value"),
         ("listen=nowhere", "expected ADDR:PORT (0 to 65535), for example 127.0.0.1:1883"),
         ("listen=127.0.0.1:65536", "expected ADDR:PORT"),
-        ("listen=1883", "cannot listen on '1883': expected ADDR:PORT (0 to 65535), for example 127.0.0.1:1883"),
+        ("listen=1883", "cannot listen on '1883': expected ADDR:PORT (0 to 65535), for example"),
         ("data=", 'data = "" cannot be used: expected str of length >= 1'),
         ("listener=127.0.0.1:1", "no setting listener"),
     ],

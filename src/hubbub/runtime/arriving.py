@@ -13,6 +13,7 @@ import re
 import time
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hubbub.core.connection import NEVER
@@ -55,6 +56,7 @@ class Arriving(Expiring):
         "waiting", "said", "stranger", "counted", "source", "unwelcome", "entered", "invited",
     )  # fmt: skip
     listener: socket.Place
+    hub: socket.Host
     young: bytes
     announced: bool
 
@@ -127,6 +129,11 @@ class Arriving(Expiring):
         self._end(complaint)
 
     # Being heard, in turns
+
+    def hear_soon(self) -> None:
+        """What was read and not heard yet."""
+        self.hub.broker.later(partial(self.data_received, b""))
+        self.hub.schedule()
 
     def visit(self, data: bytes) -> None:
         """A stranger says something: it is heard in its turn, and pays for the time that takes."""

@@ -22,10 +22,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import typing
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -37,9 +35,6 @@ from hubbub.core.turns import Stint
 from hubbub.runtime.binding import hung_up, unheard
 from hubbub.runtime.loop import SHORTEST
 from hubbub.runtime.waiting import Conversing
-
-if typing.TYPE_CHECKING:
-    from hubbub.runtime import socket
 
 PART_LEAST: Final = 64  # bytes: what is heard at once of who may send ten messages a second
 PART_MOST: Final = 256 * 1024  # a read of the socket
@@ -405,7 +400,6 @@ class Paying(Conversing):
     """What a socket does about its rates."""
 
     __slots__ = ()
-    hub: socket.Host
     busy: bool
 
     def data_received(self, data: bytes) -> None:
@@ -418,6 +412,9 @@ class Paying(Conversing):
         raise NotImplementedError
 
     def hear_later(self) -> None:
+        raise NotImplementedError
+
+    def hear_soon(self) -> None:
         raise NotImplementedError
 
     def toll_of(self, rates: Rates, whose: str, client: str) -> Toll | None:
@@ -526,7 +523,6 @@ class Paying(Conversing):
         if self.frames is not None and self.frames.left is not None and not out_of_frames:
             self.hear_later()
         elif unheard:
-            self.hub.broker.later(partial(self.data_received, b""))
-            self.hub.schedule()
+            self.hear_soon()
         else:
             self.transport.resume_reading()
