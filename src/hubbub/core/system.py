@@ -14,25 +14,34 @@ from typing import Final
 
 from hubbub.core.broker import Broker
 from hubbub.core.message import run_of
+from hubbub.core.route import Route
+from hubbub.core.session import Subscription
 from hubbub.core.topics import SYSTEM
 
 PREFIX: Final = SYSTEM + "/broker/"
 MINUTES: Final = (1, 5, 15)
 TOLD: Final = 250  # who are told all of it in a turn: some milliseconds
-TOLD_ONE: Final = 1_000  # and one reading, where it is to be found anew who they are
 
 
-def announce(broker: Broker, name: str, at: int = 0, most: int = 0) -> int:
-    """Tell who subscribes to a reading what it says now; no row is written. Of very many so many at
-    most, from that one on. Return how many there are.
-    """
-    route = broker.route(broker.itself, name)
-    told = route.subscriptions
-    if at < len(told):
-        run = run_of(broker.reading(name), broker.itself, route)
-        for subscription in told[at : at + (most or len(told))]:
-            subscription.session.deliver(run, subscription)
-    return len(told)
+def announce(broker: Broker, name: str) -> None:
+    """Tell who subscribes to a reading what it says now; no row is written."""
+    tell(broker, broker.route(broker.itself, name))
+
+
+def tell(broker: Broker, route: Route, at: int = 0, most: int = 0, late: bool = False) -> None:
+    """Of very many so many at most, from that one on. `late`: the route may be out of date."""
+    told = route.subscriptions[at : at + most] if most else route.subscriptions
+    if told:
+        run = run_of(broker.reading(route.name), broker.itself, route)
+        for subscription in told:
+            if not late or _lives(subscription):
+                subscription.session.deliver(run, subscription)
+
+
+def _lives(subscription: Subscription) -> bool:
+    """Whether a client has not let go of it. A group is none, nor is the program."""
+    session = subscription.session
+    return session.opening is None or subscription.filter in session.subscriptions
 
 
 class Load:
@@ -70,7 +79,6 @@ class System:
         self._loads: list[Load] = []
         self._most_clients = 0
         self._rest: Iterator[None] | None = None
-        self._age = -1  # of the routes by which it told the last time
 
     def apply(self, interval: float) -> None:
         """Publish at this interval from now on; the first time within one interval."""
@@ -103,22 +111,22 @@ class System:
 
     def _told(self) -> Iterator[None]:
         """All to some, and the others in the next turns: thousands may want to hear all of it.
-        Where somebody has subscribed since, to whatever, each reading's route is built anew, which
-        takes as long as to tell them all: then one reading is a piece.
+        Who they are is found before, for each reading in a turn of its own: where somebody has
+        subscribed since, to whatever, that takes as long as to tell them.
         """
-        at = count = 0
-        while True:
-            is_stale, self._age = self.broker.age != self._age, self.broker.age
-            most = TOLD_ONE if is_stale else TOLD
-            for name in list(self.broker.readings):
-                found = announce(self.broker, name, at, most)
-                count = max(count, found)
-                if is_stale and found > TOLD:
-                    yield
-            at += most
-            if at >= count:
-                return
-            yield
+        broker = self.broker
+        age, most, routes = broker.age, 0, list[Route]()
+        for name in list(broker.readings):
+            routes.append(broker.route(broker.itself, name))
+            most = max(most, len(routes[-1].subscriptions))
+            if most > TOLD:
+                yield
+        for at in range(0, most, TOLD):
+            if at:
+                yield
+            for route in routes:
+                if route.name in broker.readings:
+                    tell(broker, route, at, TOLD, broker.age != age)
 
     def _fill(self, readings: dict[str, Callable[[], str]]) -> None:
         broker, metrics, state = self.broker, self.broker.metrics, self.broker.state
