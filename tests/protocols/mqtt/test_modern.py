@@ -77,6 +77,14 @@ def test_settings_are_taken_while_it_runs() -> None:
     assert numbers[spec.TOPIC_ALIAS_MAXIMUM] == 0
 
 
+def test_who_is_ended_for_a_shorter_keep_alive_than_it_asked_for_is_told_by_what() -> None:
+    """Paho Python 2.1 and Paho C++ 1.2 heed no Server Keep Alive: who runs the hub finds out."""
+    stage = Stage()
+    device = Modern(stage, keep_alive=600)
+    device.far.connection.wake(stage.clock.now() + 91)
+    assert "nothing for 91.0 s; it was told 60 s, mqtt.max_keepalive" in device.far.link.reason
+
+
 @pytest.mark.holds(v5="3.1.2-28")
 def test_response_information_is_the_own_address() -> None:
     stage = Stage()

@@ -581,7 +581,9 @@ class MqttConnection(Arriving):
         self.restless = session is None  # from then on it only ever waits longer
         if now - self._heard >= self._patience and self.state != OVER:
             said = "no CONNECT" if session is None else "nothing"
-            self._finish(f"keep alive: {said} for {now - self._heard:.1f} s", spec.SILENCE)
+            told = self._v5 and self._patience == 1.5 * (most := self.protocol.max_keepalive)
+            why = f"; it was told {most} s, mqtt.max_keepalive" if told else ""
+            self._finish(f"keep alive: {said} for {now - self._heard:.1f} s{why}", spec.SILENCE)
         return self._heard + self._patience
 
     def drained(self) -> None:
