@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from hubbub.core.broker import Broker
 from hubbub.core.gate import Gate, Opening
 from hubbub.core.message import Message
@@ -174,6 +176,7 @@ def turn(broker: Broker) -> None:
         session.settle()
 
 
+@pytest.mark.pure
 def test_very_many_hear_it_in_turns() -> None:
     """All of it to 5,000 was one turn of 0.2 s, every ten seconds; and to find out who they are
     was another one, where somebody had subscribed to whatever: for 2,000 of them 0.15 s.
