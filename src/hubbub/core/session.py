@@ -630,18 +630,18 @@ def row_about(
     )
 
 
+def away_row(state: SessionState, expires: int) -> Row:
+    """That it is away, as snapshots say it: since when is in it, for they have no times."""
+    return Row(
+        0, 0, schema.DISCONNECT, state.protocol.encode(), column_of(state.client),
+        number=state.backlog.tried, expires=expires, properties=LEFT % state.left,
+    )  # fmt: skip
+
+
 def longer(state: SessionState, by: int) -> list[Row]:
     """The rows by which what ends of a session that is away does so later."""
-    rows = []
-    if state.expires:
-        protocol, client = state.protocol.encode(), column_of(state.client)
-        rows.append(
-            Row(
-                0, 0, schema.DISCONNECT, protocol, client, number=state.backlog.tried,
-                expires=state.expires + by, properties=LEFT % state.left,
-            )  # fmt: skip
-        )
-    if state.will is not None:
+    rows = [away_row(state, state.expires + by)] if state.expires else []
+    if state.will is not None:  # also where it has no end: the row before takes it away
         due = state.will.expires
         rows.append(state.will._replace(expires=due + by if due else 0))
     return rows

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hubbub import schema
-from hubbub.core.batch import LEFT, Batch, Visits, left_at
+from hubbub.core.batch import Batch, Visits, left_at
 from hubbub.core.kept import NOTHING, Kept, Retaining, kept_size, publisher_of
 from hubbub.core.limits import PEEKED_BYTES
 from hubbub.core.message import properties_column, read_json
 from hubbub.core.names import Names, is_number
 from hubbub.core.queue import PLAIN, Queue, QueueSettings
 from hubbub.core.queue import PROTOCOL as QUEUE_PROTOCOL
-from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, lent, row_about
+from hubbub.core.session import FOR_EVER, SIZE, Session, SessionState, away_row, lent, row_about
 from hubbub.core.topics import DELAYED, QUEUE, SHARE, delayed_topic
 from hubbub.errors import DirectoryError
 from hubbub.schema import Row, column_of, name_of, protocol_of
@@ -672,10 +672,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
                 properties=backlog.name_of(number),
             )  # fmt: skip
     if not session.connected:
-        yield Row(
-            0, 0, schema.DISCONNECT, protocol, client, number=backlog.tried,
-            expires=session.expires, properties=LEFT % session.left,
-        )  # fmt: skip
+        yield away_row(session, session.expires)
     if session.will is not None:
         yield session.will._replace(seq=0)
 

@@ -103,6 +103,7 @@ class System:
             self._go_on(self._told())
 
     def _go_on(self, rest: Iterator[None]) -> None:
+        """Not as `in_turns`, which waits for a disk that lags: that it does is told here."""
         self._rest = None
         for _ in rest:
             self._rest = rest

@@ -125,7 +125,9 @@ class _Child:
 
 
 def _may_have_one(session: Session, name: str) -> bool:
-    """The same of one of very many names."""
+    """As `core.past.may_have`, of one of very many names: no verdict of theirs is kept, which would
+    push out those of others.
+    """
     return session.rights.ask(RECEIVE, name)
 
 
