@@ -28,7 +28,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 HUB: Final = (  # no more than a hub that is told nothing has loaded when it listens
-    "uvloop", "typer._adapters", "hubbub.cli", "hubbub.cli.serve", "hubbub.processes",
+    "uvloop", "hubbub.cli", "hubbub.cli.serve", "hubbub.processes",
     "hubbub.protocols.mqtt", "hubbub.protocols.smq.connection", "hubbub.protocols.switch.protocol",
 )  # fmt: skip
 PR_SET_PDEATHSIG: Final = 1

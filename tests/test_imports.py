@@ -34,4 +34,18 @@ def test_the_command_line_loads_one_command_only() -> None:
         "hubbub.build",
         "hubbub.cli",
         "hubbub.errors",
+        "hubbub.runtime",
+        "hubbub.runtime.collector",
     }
+
+
+def test_a_command_loads_no_library_to_check_its_options() -> None:
+    """Typer has one since 0.29: a third of what a command takes (decision 65)."""
+    code = "import sys; sys.argv[1:] = ['pub', '-t', 'a']\n"
+    code += "from hubbub.cli import main\ntry: main()\nexcept SystemExit: print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "src", capture_output=True, text=True
+    )
+    loaded = set(done.stdout.split())
+    assert "hubbub.cli.pub" in loaded, done.stderr
+    assert not loaded & {"pydantic", "rich"}

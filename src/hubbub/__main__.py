@@ -11,7 +11,10 @@ def main() -> None:
         from hubbub.hangup import remember
 
         remember()  # first of all: the rest takes a while to load
-    from hubbub.cli import main
+    from hubbub.runtime.collector import loading
+
+    with loading():
+        from hubbub.cli import main
 
     main()
 

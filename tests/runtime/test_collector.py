@@ -19,7 +19,7 @@ from hubbub.config.settings import Settings, Tls
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.smq import codec as smq
 from hubbub.runtime import collector
-from hubbub.runtime.collector import Aside
+from hubbub.runtime.collector import MANY, Aside, loading
 from hubbub.runtime.node import Node
 from tests.certificates import Authority
 from tests.process import ROOT
@@ -168,6 +168,22 @@ def alone(check: Callable[[], None]) -> None:
         [sys.executable, "-c", code], cwd=ROOT, env=paths, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def loaded() -> None:
+    gc.enable()
+    with loading():
+        assert not gc.isenabled()
+        kept = [[] for _ in range(MANY)]  # type: ignore[var-annotated]
+    assert gc.isenabled() and gc.get_freeze_count() >= len(kept)
+    gc.disable()
+    with loading():
+        pass
+    assert not gc.isenabled(), "who has switched it off keeps it off"
+
+
+def test_what_is_loaded_is_put_aside() -> None:
+    alone(loaded)
 
 
 def test_what_full_looks_leave_is_put_aside_until_that_has_doubled() -> None:

@@ -37,7 +37,7 @@ from tests.spark.test_sink import published
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop]
 
 MESSAGES = 1000
-IMPORTED = ("typer._adapters", "hubbub.cli.pipeline", "hubbub.pipeline.run")
+IMPORTED = ("hubbub.cli.pipeline", "hubbub.pipeline.run")
 CONNECTS = ("pyspark.sql.connect.session",)  # where there is gRPC
 
 DRIVER = """

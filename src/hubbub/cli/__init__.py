@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from copy import copy
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
@@ -21,6 +22,7 @@ from typer.core import TyperGroup
 from hubbub import __version__
 from hubbub.build import is_compiled, made
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
+from hubbub.runtime.collector import loading
 
 _FAILED: Final = 1
 _UNUSABLE: Final = 2
@@ -184,7 +186,8 @@ class _Lazy(TyperGroup):
         place = _COMMANDS.get(cmd_name)
         if place is None:
             return None
-        command: Any = typer.main.get_command(import_module(place.module).app)
+        with loading():
+            command: Any = typer.main.get_command(import_module(place.module).app)
         command.name, command.help, command.short_help = cmd_name, place.help, place.help
         command.rich_help_panel, command.epilog = _GROUP_OF[cmd_name], _shown(place.examples)
         _say_in_words(command)
@@ -204,16 +207,17 @@ def _plain(params: list[Any], ctx: Any) -> list[Any]:
     """
     for one in params:
         if one.param_type_name == "argument":
-            one.display_type_rich = _nothing
+            one.type = copy(one.type)  # which others of that type have, too
+            one.type.get_metavar = _nothing
         elif getattr(one, "is_flag", False):
             one.metavar = ""
         elif one.metavar is None:
-            shown = one.display_type(ctx).replace("list[str]", "str")
+            shown = one.make_metavar(ctx)
             one.metavar = shown.strip("<>") if "|" in shown else _WORDS.get(shown, "N")
     return params
 
 
-def _nothing(ctx: Any) -> str:
+def _nothing(param: Any, ctx: Any) -> str:
     return ""
 
 

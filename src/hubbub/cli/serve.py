@@ -14,6 +14,7 @@ from hubbub.cli import complete
 from hubbub.config import sources
 from hubbub.config.settings import DEFAULT_DATA
 from hubbub.runtime import logs
+from hubbub.runtime.collector import loading
 
 app = typer.Typer(add_completion=False)
 
@@ -81,7 +82,8 @@ def serve(
     with logs.held() as notes:
         settings = read(starts=True)
     # The hub's libraries, once the options are known to be good.
-    from hubbub.processes import leave, run
+    with loading():
+        from hubbub.processes import leave, run
 
     code = run(settings, reload=read, app=app_place, notes=notes)
     # An application may have something to do at the end of the process, a profiler has.

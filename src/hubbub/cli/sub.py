@@ -41,7 +41,7 @@ class Wishes(NamedTuple):
 def sub(
     target: Target,
     filters: Annotated[
-        list[str] | None, typer.Argument(metavar="FILTER", help="Over SMQ a literal topic.")
+        list[str] | None, typer.Argument(metavar="FILTER...", help="Over SMQ a literal topic.")
     ] = None,
     named: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="A filter; may be repeated.")

@@ -12,7 +12,8 @@ once that has doubled: what nobody refers to is never more than what somebody do
     full look ──> all that is left goes aside ──> counted ──> twice as much as when everything was
                                                               looked at? ──> all of it, next time
 
-`hubbub serve` begins it; an embedded hub leaves the collector to its program.
+`hubbub serve` begins it; an embedded hub leaves the collector to its program. All commands load
+their libraries without it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ def not_collecting() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """For what a program loads before it does anything: it stays, and is never looked at. Of a
+    command that asks a hub one thing that saves a fourth of the CPU.
+    """
+    with not_collecting():
+        yield
+        gc.freeze()
 
 
 class Aside:
