@@ -42,6 +42,15 @@ def test_which_bridges_are_cut_off_is_in_it(tmp_path: Path, link: bool) -> None:
     assert Directory(tmp_path / "again").cut_off.read_text() == '["far"]'
 
 
+def test_how_far_its_clock_was_set_is_in_it(tmp_path: Path) -> None:
+    """Put back, all sessions were over that were away when it was made."""
+    data = written(tmp_path / "data")
+    Directory(data).behind.write_text("600000000 5\n")
+    backup(data, tmp_path / "copy", link=False)
+    restore(tmp_path / "copy", tmp_path / "again")
+    assert Directory(tmp_path / "again").behind.read_text() == "600000000 5\n"
+
+
 def test_a_hub_that_writes_on_does_not_change_a_backup_of_links(tmp_path: Path) -> None:
     data = written(tmp_path / "data")
     backup(data, tmp_path / "copy", True)

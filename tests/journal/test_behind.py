@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
+from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.clock import ASTRAY, Clock
+from hubbub.core.state import lasting_properties
 from hubbub.journal.behind import Behind
+from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime import node as module
 from hubbub.runtime.node import Node
+from hubbub.schema import Row
 from tests.client.smq.here import until
 
 SECOND = 1_000_000
@@ -117,24 +122,82 @@ async def test_the_time_that_a_hub_was_not_there_does_count(tmp_path: Path) -> N
         await until(lambda: ("mqtt", "away") not in node.broker.state.sessions)
 
 
+async def test_the_clock_may_be_right_again_at_the_start(tmp_path: Path) -> None:
+    """Who set it by mistake stops the hub, sets it back and starts the hub."""
+    async with Node(settings(tmp_path)) as node:
+        await leave_something(node)
+        Settable.by = 50 * 365 * 86_400 * SECOND
+        await until((tmp_path / "data" / "behind").exists)
+    Settable.by = 0
+    async with Node(settings(tmp_path)) as node:
+        left = node.broker.state.sessions["mqtt", "away"].expires - node.clock.stamp()
+        assert 200 * SECOND < left <= 330 * SECOND
+
+
+async def test_a_start_that_is_killed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 12,000 sessions the first 4,000 were on the disk when it was killed: for the next start
+    the time of these was that of the last row, and 8,000 sessions were over.
+    """
+    many, killed = 12_000, tmp_path / "killed"
+    async with Node(settings(tmp_path)) as node:
+        assert node.journal is not None
+        lasting, expires = lasting_properties(300), node.clock.stamp() + 300 * SECOND
+        for number in range(many):
+            client = b"%d" % number
+            node.broker.change(Row(0, 0, schema.CONNECT, b"mqtt", client, properties=lasting))
+            node.broker.change(Row(0, 0, schema.DISCONNECT, b"mqtt", client, expires=expires))
+        Settable.by = 600 * SECOND
+        await until((tmp_path / "data" / "behind").exists)
+    with monkeypatch.context() as patched:
+        commit, groups = Journal.commit, list[int]()
+
+        def commit_once(journal: Journal, here: bool = False) -> bool:
+            if groups:
+                return False
+            done, before = commit(journal, here), journal.handed
+            groups.extend([before] * (before > 0))
+            return done
+
+        patched.setattr(Journal, "commit", commit_once)
+        async with Node(settings(tmp_path)) as node:
+            journal = node.journal
+            assert journal is not None
+            await until(lambda: len(groups) > 0 and journal.on_disk == journal.handed)
+            assert 0 < journal.position - journal.on_disk < 3 * many
+            for _ in range(3):
+                node._sweep_once()
+            shutil.copytree(tmp_path / "data", killed / "data")
+            patched.setattr(Journal, "commit", commit)
+            await until(lambda: not (tmp_path / "data" / "behind").exists())
+    async with Node(settings(killed)) as node:
+        sessions = node.broker.state.sessions
+        assert len(sessions) == many
+        assert min(one.expires for one in sessions.values()) > node.clock.stamp() + 200 * SECOND
+
+
 def test_what_is_noted_is_what_there_is(tmp_path: Path) -> None:
     file = tmp_path / "behind"
-    one = Behind(file)
-    one.note(ASTRAY)
-    assert (one.found, file.exists()) == (0, False), "that little is nothing"
-    one.note(10 * ASTRAY)
-    one.note(10 * ASTRAY - SECOND)
-    assert file.read_text() == f"{10 * ASTRAY}\n", "it follows, and that need not be said"
-    one.note(8 * ASTRAY)
-    assert Behind(file).found == 8 * ASTRAY
-    one.note(-8 * ASTRAY)
+    one, now = Behind(file), 1_000 * ASTRAY
+    one.note(ASTRAY, now)
+    assert (one.late(now), file.exists()) == (0, False), "that little is nothing"
+    one.note(10 * ASTRAY, now)
+    one.note(10 * ASTRAY - SECOND, now + SECOND)
+    assert file.read_text() == f"{10 * ASTRAY} {now}\n", "it follows, and that need not be said"
+    one.note(8 * ASTRAY, now)
+    again = Behind(file)
+    assert again.late(now + 9 * ASTRAY) == 8 * ASTRAY
+    assert again.late(now + 2 * ASTRAY) == 2 * ASTRAY, "the clock was set back"
+    assert again.late(now - ASTRAY) == 0
+    one.note(-8 * ASTRAY, now)
     assert not file.exists()
 
 
-@pytest.mark.parametrize("said", [b"", b"-5\n", b"soon\n", b"\xff"])
+@pytest.mark.parametrize("said", [b"", b"-5 5\n", b"5\n", b"soon 5\n", b"\xff", b"5 5 5"])
 def test_rubbish_is_nothing(tmp_path: Path, said: bytes) -> None:
     (tmp_path / "behind").write_bytes(said)
-    assert Behind(tmp_path / "behind").found == 0
+    assert Behind(tmp_path / "behind").late(10) == 0
 
 
 def test_a_disk_that_takes_nothing_is_said_once(
@@ -142,5 +205,5 @@ def test_a_disk_that_takes_nothing_is_said_once(
 ) -> None:
     one = Behind(tmp_path / "missing" / "behind")
     for _ in range(3):
-        one.note(2 * ASTRAY)
+        one.note(2 * ASTRAY, 0)
     assert caplog.text.count("cannot be written") == 1

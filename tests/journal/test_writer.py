@@ -19,10 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hubbub import schema
+from hubbub.core.broker import Broker
 from hubbub.core.clock import Clock
 from hubbub.core.limits import COMMIT_BYTES, GROUP_ROWS, GROWTH_BEHIND_BYTES
+from hubbub.core.log import Log
 from hubbub.core.message import SPELLED, Message, Run
 from hubbub.core.session import Silent
+from hubbub.core.state import lasting_properties
 from hubbub.errors import JournalError
 from hubbub.journal import disk, gathered, group, intake, readback
 from hubbub.journal.content import HEADER_BYTES, Header
@@ -433,6 +436,33 @@ def test_what_waits_for_the_disk_goes_onto_the_shelf(tmp_path: Path) -> None:
     assert payloads(tmp_path) == [b"first", *(b"%d" % number for number in range(3 * GROUP_ROWS))]
 
 
+def test_what_a_start_makes_of_very_many_is_many_groups(tmp_path: Path) -> None:
+    """Of clients with wills, of a hub that was killed: each group was taken out of all the rows,
+    and its frames held against all that belongs together.
+    """
+    many, rows = 4 * GROUP_ROWS, []
+    for number in range(many):
+        client, lasting = b"%d" % number, lasting_properties(300)
+        rows.append(Row(0, 0, schema.CONNECT, b"mqtt", client, properties=lasting))
+        rows.append(Row(0, 0, schema.WILL, b"mqtt", client, b"w", payload=b"gone"))
+    desk = Desk(tmp_path / "data")
+    desk.write(*rows)
+    desk.close()
+    broker = Broker(Clock(), Log(Clock()))
+    desk = Desk(tmp_path / "data", broker.state.apply)
+    journal, before = desk.journal, desk.journal.position
+    broker.log = journal
+    broker.recover([])
+    assert journal.position - before > 2 * many, "each has an end and a will that waits"
+    while journal.pending:
+        journal.commit()
+        assert journal.handed - before <= 2 * GROUP_ROWS, "a group, and not much more"
+        before = journal.handed
+        desk.settle()
+    desk.close()
+
+
+
 @pytest.mark.pure
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -458,6 +488,7 @@ def test_rows_lie_in_the_segment_in_which_they_were_appended(
                 segment = journal.segment
                 segments[journal.append(message(b"x", retain=True))] = segment
             if step % 3 == 0:
+                journal.together(first + 1)  # a part of what belongs together, of who made it
                 journal.together(first)
                 belong.append((first, journal.position))
         elif step == "commit":

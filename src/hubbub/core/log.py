@@ -142,6 +142,9 @@ class Log:
     def together(self, first: int) -> None:
         """The rows from `first` on, made in this turn, must not be torn apart by a crash."""
 
+    def shelve(self) -> None:
+        """None of the rows from now on belongs to those before."""
+
     def figures(self) -> dict[str, Callable[[], str]]:
         """What it says of itself under `$SYS/broker/journal/`: by name, how it reads now."""
         return {}

@@ -3,7 +3,8 @@
     1. hold DIR/state/lock    nothing is folded, compressed or removed meanwhile
     2. read `committed`       what is copied ends there
     3. copy snapshots and segments; of the last segment the frames up to the committed row
-    4. copy which bridges are cut off by hand, which is in no row: what waits for them would leave
+    4. copy what is in no row: which bridges are cut off by hand, or what waits for them would
+       leave, and how far the rows are behind the clock, or sessions that are away would be over
 
 Finished files never change, so they may be linked instead of copied. A backup is a journal's
 directory like any other: readers can read it, a hub could start in it. It gets its name when it
@@ -169,8 +170,9 @@ def _new(path: Path) -> BinaryIO:
 def _finish(copy: Directory, committed: int, source: Directory) -> None:
     if identity := source.identity():
         copy.identify(identity)
-    with contextlib.suppress(FileNotFoundError):
-        write_whole(copy.cut_off, source.cut_off.read_bytes())
+    for place, there in ((copy.cut_off, source.cut_off), (copy.behind, source.behind)):
+        with contextlib.suppress(FileNotFoundError):
+            write_whole(place, there.read_bytes())
     write_whole(copy.log / "committed", committed_bytes(committed))
     sync_folder(copy.state)
     write_whole(copy.path / "format", FORMAT.encode())  # the last: without it it is no journal

@@ -6,6 +6,7 @@ syncs. Pure.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import pairwise
 from typing import Protocol
 
@@ -62,8 +63,9 @@ def group_of(
 ) -> Group:  # fmt: skip
     """The next group of these rows, which are taken out of them unless it has all.
 
-    `together`: first and last seq of rows that a crash must not tear apart. `most`: of how many
-    rows at most, of which the last ends a frame; 0 = there is no such place. `buffers`: where large
+    `together`: first and last seq of rows that a crash must not tear apart, sorted, each apart from
+    the others: there are very many where all clients of a crash had wills. `most`: of how many rows
+    at most, of which the last ends a frame; 0 = there is no such place. `buffers`: where large
     frames lie. Raises JournalError, and takes nothing, if one row is larger than a frame can be.
     """
     if not rows.cuts:
@@ -94,14 +96,16 @@ def _enough(rows: Gathered, together: list[tuple[int, int]], most: int) -> int:
     for at, weight in rows.cuts:
         large = at >= GROUP_ROWS or weight >= GROUP_BYTES
         rest = len(rows) - at >= COMMIT_ROWS or rows.weight - weight >= COMMIT_BYTES
-        if at == most or (large and rest and not _tears(rows, together, at)):
+        if at == most or (large and rest and _before(rows, together, at) == at):
             return at
     return len(rows)
 
 
-def _tears(rows: Gathered, together: list[tuple[int, int]], cut: int) -> bool:
+def _before(rows: Gathered, together: list[tuple[int, int]], cut: int) -> int:
+    """That place, or before what belongs together there."""
     at = rows.first + cut
-    return any([first < at <= last for first, last in together])
+    index = bisect_left(together, (at, 0)) - 1
+    return together[index][0] - rows.first if index >= 0 and at <= together[index][1] else cut
 
 
 def _places(rows: Gathered, together: list[tuple[int, int]], end: int) -> list[int]:
@@ -109,8 +113,4 @@ def _places(rows: Gathered, together: list[tuple[int, int]], end: int) -> list[i
 
     A cut within rows that belong together is made before them.
     """
-    cuts = [at for at, _ in rows.cuts if at < end]
-    for first, last in together if cuts else ():
-        low, high = first - rows.first, last - rows.first
-        cuts = [low if low < cut <= high else cut for cut in cuts]
-    return sorted({0, *cuts})
+    return sorted({0, *[_before(rows, together, at) for at, _ in rows.cuts if at < end]})

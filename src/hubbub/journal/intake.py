@@ -85,7 +85,11 @@ class Intake(Log):
         return run.first
 
     def together(self, first: int) -> None:
-        self._together.append((first, self.position))
+        spans = self._together
+        while spans and first <= spans[-1][1]:  # they overlap, and are one
+            first = min(first, spans.pop()[0])
+        if first < self.position:
+            spans.append((first, self.position))
 
     def pressing(self) -> bool:
         if self.flying:
@@ -93,8 +97,9 @@ class Intake(Log):
         return not self.timed or self._many()
 
     def shelve(self) -> None:
-        """Called between two turns: what was gathered is not added to any more if it is enough
-        for a group. To take a group out of more than that, all of it would be copied each time.
+        """Called between two turns, or sessions of a start: what was gathered is not added to any
+        more if it is enough for a group. To take a group out of more than that, all of it would be
+        copied each time.
         """
         if self._large():
             self._shelf.append(self._rows)

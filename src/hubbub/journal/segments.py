@@ -11,7 +11,7 @@
     DIR/reserve              room for a snapshot on a disk that is full otherwise
     DIR/scrubbed             when it was last read from end to end, by its time
     DIR/bridges-cut-off      which bridges are (`runtime.cutoff`): a backup has it, too
-    DIR/behind               how far the clock was set ahead while a hub ran (`behind`)
+    DIR/behind               how far the clock was set ahead while a hub ran (`behind`): the same
     DIR/restoring            there while a backup is being put back: no hub starts on half of it
 
 Segments and snapshots are a header and frames (`frame`):

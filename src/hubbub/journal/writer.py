@@ -20,6 +20,7 @@ import logging
 import os
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -268,7 +269,7 @@ class Journal(Intake):
         """Number on above all that could have been seen, at the end of the last segment."""
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
-        self.late = max(0, min(self.clock_behind.found, self.clock.stamp() - self._newest))
+        self.late = self.clock_behind.late(self.clock.stamp())
         if self.late:
             self._report(
                 f"the clock was set {self.late // 1_000_000} s ahead while the hub ran: sessions "
@@ -335,7 +336,7 @@ class Journal(Intake):
         if group.rows is rows:
             self._taken_whole()
         if self._together:
-            self._together = [span for span in self._together if span[0] > group.last]
+            del self._together[: bisect_left(self._together, (group.last + 1, 0))]
         self._launched = self.clock.now()
         times = group.rows.times()
         if self._full:

@@ -137,6 +137,7 @@ class Node:
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._astray = False
+        self._begun = 0  # up to that row is what this start made of the journal
 
     # Life
 
@@ -397,6 +398,7 @@ class Node:
                 self._fold(self.journal)
                 revivals = cluster.recalls(self.membership, self.broker)
                 self.broker.recover([*self.protocols, *revivals], self.journal.late)
+                self._begun = self.journal.position
             self.recovered()
 
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
@@ -577,8 +579,8 @@ class Node:
         """Keep the time of rows near the machine's, and say if that clock was set."""
         ahead = self.clock.steer()
         said = astray(ahead)
-        if self.journal is not None:
-            self.journal.clock_behind.note(-ahead)
+        if self.journal is not None and self.journal.durable >= self._begun:
+            self.journal.clock_behind.note(-ahead, self.clock.stamp())
         if said and not self._astray:
             log.warning("%s", said)
         self._astray = said != ""
