@@ -13,7 +13,9 @@ from hubbub import schema
 from hubbub.config.settings import Settings
 from hubbub.core.clock import ASTRAY, Clock
 from hubbub.core.state import lasting_properties
+from hubbub.journal import compact
 from hubbub.journal.behind import Behind
+from hubbub.journal.segments import Directory
 from hubbub.journal.writer import Journal
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime import node as module
@@ -175,6 +177,27 @@ async def test_a_start_that_is_killed_is_none(
         sessions = node.broker.state.sessions
         assert len(sessions) == many
         assert min(one.expires for one in sessions.values()) > node.clock.stamp() + 200 * SECOND
+
+
+async def test_a_snapshot_of_a_clock_that_was_ahead_keeps_nobody_for_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows have no times: a session that was to last for five minutes lasted for a year."""
+    Settable.by = 365 * 86_400 * SECOND
+    async with Node(settings(tmp_path)) as node:
+        await leave_something(node, will=True)
+    monkeypatch.setattr(compact, "Clock", Settable)
+    directory = Directory(tmp_path / "data")
+    compact.compact(directory)
+    assert directory.snapshots()
+    Settable.by = 0
+    for _ in range(2):
+        async with Node(settings(tmp_path)) as node:
+            state, now = node.broker.state.sessions["mqtt", "away"], node.clock.stamp()
+            assert abs(state.left - now) < 60 * SECOND
+            assert 200 * SECOND < state.expires - now <= 300 * SECOND
+            assert state.will is not None
+            assert 100 * SECOND < state.will.expires - now <= 200 * SECOND
 
 
 def test_what_is_noted_is_what_there_is(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from hubbub.core.limits import (
     AUDIENCES,
     BACKLOG_BYTES,
     BACKLOG_MESSAGES,
+    CLOCK_BEHIND,
     INFLIGHT,
     ROUTES,
     SHORTCUTS,
@@ -373,7 +374,7 @@ class Broker(Context):
         Sessions that are away are made by their protocols; what is due was due meanwhile. Of that
         time so many microseconds were no time, but a clock that was set (`late`).
         """
-        by_name = {protocol.name: protocol for protocol in protocols}
+        by_name, now = {protocol.name: protocol for protocol in protocols}, self.clock.stamp()
         self.queues.recover()
         for queue in list(self.state.queues.values()):
             self.queues.adopt(queue)
@@ -382,8 +383,10 @@ class Broker(Context):
         if self.log.position:
             self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
         for state in list(self.state.sessions.values()):
-            if late and not state.connected:
-                self._lengthen(state, late)
+            ahead = state.left - now  # of a snapshot of a clock that was wrong
+            by = -ahead if ahead > CLOCK_BEHIND * 1_000_000 else late
+            if by and not state.connected:
+                self._lengthen(state, by)
             self.take_up(state, by_name.get(state.protocol))
             self.log.shelve()  # a hub that was killed has a row for each, and one for its will
         self.groups.give_all_again(sorted(self.state.on_loan))

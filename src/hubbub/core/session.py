@@ -630,18 +630,22 @@ def row_about(
     )
 
 
-def away_row(state: SessionState, expires: int) -> Row:
+def away_row(state: SessionState, expires: int, left: int) -> Row:
     """That it is away, as snapshots say it: since when is in it, for they have no times."""
     return Row(
         0, 0, schema.DISCONNECT, state.protocol.encode(), column_of(state.client),
-        number=state.backlog.tried, expires=expires, properties=LEFT % state.left,
+        number=state.backlog.tried, expires=expires, properties=LEFT % left,
     )  # fmt: skip
 
 
 def longer(state: SessionState, by: int) -> list[Row]:
-    """The rows by which what ends of a session that is away does so later."""
-    rows = [away_row(state, state.expires + by)] if state.expires else []
+    """The rows by which what ends of a session that is away does so later. Less than 0: that much
+    earlier, for it went away as much later than now; its will has a time, which was righted.
+    """
+    rows, left = list[Row](), state.left + min(by, 0)
+    if state.expires or by < 0:
+        rows.append(away_row(state, max(state.expires + by, 1) if state.expires else 0, left))
     if state.will is not None:  # also where it has no end: the row before takes it away
         due = state.will.expires
-        rows.append(state.will._replace(expires=due + by if due else 0))
+        rows.append(state.will._replace(expires=due + max(by, 0) if due else 0))
     return rows

@@ -672,7 +672,7 @@ def session_rows(session: SessionState) -> Iterator[Row]:
                 properties=backlog.name_of(number),
             )  # fmt: skip
     if not session.connected:
-        yield away_row(session, session.expires)
+        yield away_row(session, session.expires, session.left)
     if session.will is not None:
         yield session.will._replace(seq=0)
 
