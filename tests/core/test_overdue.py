@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import LogCaptureFixture
 
+from hubbub import schema
 from hubbub.core.broker import Broker
 from hubbub.core.client import acknowledge, take_more
 from hubbub.core.log import Log
@@ -504,6 +505,32 @@ def test_what_expires_together_is_read_as_it_lies() -> None:
     dead = broker.queues.named("dead")
     payloads = [message.payload for seq in dead.messages.values() if (message := log.read(seq))]
     assert queue.messages == {} and payloads == [b"%d" % number for number in range(6)]
+
+
+def test_what_expires_and_cannot_be_read_is_looked_at_again() -> None:
+    """It goes in turns, and nobody takes from there: between two of them it looked as if nothing in
+    that queue ever ended, and it stayed for good. What was written meanwhile said so, too.
+    """
+    clock = Hasty()
+    log = Recording(clock)
+    broker = Broker(clock, log)
+    queue = queue_with(broker, dead_letter="dead")
+    expires = clock.stamp() + 5_000_000
+    send(broker, *(b"%d" % number for number in range(300)), expires=expires)
+    clock.seconds += 10
+    broker.queues.overdue.wake()
+    assert 0 < len(queue.messages) < 300 and queue.expiring == []
+    rows = snapshot(broker.state, log.rows)
+    waits = [row for row in rows if row.kind == schema.QUEUED and row.client == b"$queue/q"]
+    assert waits and all(row.expires == expires for row in waits)
+    log.unreadable = True
+    settle(broker)
+    log.unreadable = False
+    assert 0 < len(queue.messages) < 300 and len(queue.expiring) == len(queue.messages)
+    broker.queues.overdue.wake()
+    settle(broker)
+    assert queue.messages == queue.held == {}
+    assert len(broker.queues.named("dead").messages) == 300
 
 
 def test_what_somebody_has_when_it_expires_is_not_looked_at_again_until_that_is_over() -> None:

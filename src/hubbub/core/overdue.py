@@ -245,23 +245,26 @@ class Overdue:
         """A message that somebody has is not taken away. UnreadableError: some stay for now.
 
         Some at once, in the order in which they lie on the disk: what is large and read back here
-        and there is read with all that lies around it each time.
+        and there is read with all that lies around it each time. Until it is their turn they are
+        held, for who asks when they expire.
         """
         unread, due = [], list[tuple[int, int]]()
         try:
             while self._expires(queue) and self.lives(queue):
                 while self._expires(queue) and len(due) < AT_ONCE:
                     due.append(heapq.heappop(queue.expiring))
+                    queue.held[due[-1][1]] = due[-1][0]
                 due.sort(key=itemgetter(1), reverse=True)
                 while due and self.lives(queue):
-                    expires, number = entry = due.pop()
-                    if number in queue.leased:
-                        queue.held[number] = expires
-                    elif not self._expire(queue, number):
-                        unread.append(entry)
+                    _, number = entry = due.pop()
+                    if number not in queue.leased:
+                        queue.held.pop(number, None)
+                        if not self._expire(queue, number):
+                            unread.append(entry)
                     yield
         finally:
             for entry in (*unread, *due):
+                queue.held.pop(entry[1], None)
                 heapq.heappush(queue.expiring, entry)
         if unread:
             raise UnreadableError(f"messages of {queue.client}")
