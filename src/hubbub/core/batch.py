@@ -48,10 +48,13 @@ _LEFT: Final = LEFT[: -len(b"%d}")]
 
 
 def left_at(said: bytes, time: int) -> int:
-    """When it lost its connection, by the properties and the time of that row."""
+    """When it lost its connection, by the properties and the time of that row. Not later than that:
+    the time may have been righted.
+    """
     is_said = said.startswith(_LEFT) and said.endswith(b"}")  # else nothing is between the two
     digits = said[len(_LEFT) : -1] if is_said else b""
-    return int(digits) if digits.isdigit() and len(digits) < 20 else time
+    left = int(digits) if digits.isdigit() and len(digits) < 20 else time
+    return min(left, time) if time else left
 
 
 VISITS: Final = frozenset((schema.CONNECT, schema.SUBSCRIBE, schema.DISCONNECT))
