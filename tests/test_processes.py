@@ -890,6 +890,54 @@ def test_spark_reads_and_writes_at_whatever_process_it_comes_to(start_hub: Start
     assert sent() == {"taken": 2, "skipped": 0}
 
 
+def at_each(hub: RunningHub) -> dict[int, httpx.Client]:
+    """A connection to each process."""
+    found: dict[int, httpx.Client] = {}
+    while len(found) < len(processes(hub)):
+        one = httpx.Client(base_url=hub.url("http"), timeout=PATIENCE)
+        place = one.get("/api/v1/status?limit=0").json()["process"]
+        found[int(place.split()[0])] = one
+    return found
+
+
+@pytest.mark.interop
+def test_what_a_sender_left_in_its_midst_is_not_published_twice(start_hub: StartHub) -> None:
+    """It came back to the other process, while the first one was at it: each published all."""
+    hub, count = start_hub(*TWO), 5_000
+    asks, again = {"Hubbub-Batch": "copy/0/0"}, at_each(hub)
+    lines = b'{"topic": "$queue/work", "payload": "one", "qos": 1}\n' * count
+    with pytest.raises(httpx.ReadTimeout):
+        brief = httpx.Timeout(PATIENCE, read=0.01)
+        again[1].post("/api/v1/publish", content=lines, headers=asks, timeout=brief)
+    said = again[2].post("/api/v1/publish", content=lines, headers=asks)
+    while said.status_code == 503:
+        assert "is at it just now" in said.text
+        time.sleep(0.05)
+        said = again[2].post("/api/v1/publish", content=lines, headers=asks)
+    assert sum(said.json().values()) == count
+    time.sleep(0.5)  # the other one might go on
+    assert again[2].get("/api/v1/ls/queues").json()["queues"][0]["messages"] == count
+
+
+@pytest.mark.interop
+def test_a_query_is_forgotten_by_all_processes_or_that_is_said(start_hub: StartHub) -> None:
+    """A new query of the name would have been skipped as far as the old one was."""
+    hub = start_hub(*TWO)
+    asks, each = {"Hubbub-Batch": "copy/7/0"}, at_each(hub)
+    each[2].post("/api/v1/publish", content=b'{"topic": "out"}', headers=asks)
+    os.kill(processes(hub)[2], signal.SIGSTOP)
+    try:
+        said = each[1].delete("/api/v1/publish/copy")
+    finally:
+        os.kill(processes(hub)[2], signal.SIGCONT)
+    assert (said.status_code, "process 2 does not answer" in said.text) == (503, True)
+    each = at_each(hub)
+    assert each[1].delete("/api/v1/publish/copy").status_code == 200
+    asks["Hubbub-Batch"] = "copy/0/0"
+    said = each[1].post("/api/v1/publish", content=b'{"topic": "out"}', headers=asks)
+    assert said.json() == {"taken": 1, "skipped": 0}
+
+
 # What is refused
 
 

@@ -8,7 +8,7 @@ the messages: after a crash both are there or neither. It also keeps a checksum 
 that a sender whose messages come in another order when it repeats them is told so instead of
 being believed. Each user has rows of its own, below $hub/taken/USER/, and cannot touch another's.
 Of several processes the one that is sent to asks the others first: a sender that comes back comes
-to any of them.
+to any of them. One that is still at what it left says so, and it is to come again.
 
 A body is kept as its lines, and each is decoded twice: to see that nothing is wrong with any, and
 to publish it. All decoded at once they took twenty times their bytes. All bodies together work for
@@ -373,6 +373,7 @@ class PublishApi:
     def __init__(self, inside: Inside) -> None:
         self._inside = inside
         self._registry = Registry(inside.broker)
+        self._at_work: list[str] = []  # the partitions of bodies that are being published
         self._turn = asyncio.Lock()  # whose body is worked on in this turn of the loop
 
     async def publish(self, request: Request) -> Response:
@@ -418,7 +419,13 @@ class PublishApi:
         except ValueError as error:
             return refused(400, str(error))
         refusal = refusal or outdated(admission)
-        return refusal or await self._take(upload, body, sender, admission)
+        if refusal is not None:
+            return refusal
+        self._at_work.append(body.name)  # before others are asked: of two at once neither is taken
+        try:
+            return await self._take(upload, body, sender, admission)
+        finally:
+            self._at_work.remove(body.name)
 
     async def _check(self, upload: Upload, sender: Session, largest: int) -> Response | None:
         """The answer if something is wrong with a line; then nothing of the body is taken."""
@@ -450,27 +457,35 @@ class PublishApi:
         query = request.path_params["query"]
         asks = session_of(request.scope[ADMISSION])
         place, siblings = _place(asks.user, query), self._inside.siblings
-        count = self._registry.forget(place)
+        count, silent = self._registry.forget(place), list[int]()
         if siblings is not None:
-            others = dict.fromkeys(siblings.others, place.encode())
-            count += sum(map(int, (await siblings.say(others, FORGET)).values()))
+            said = await siblings.say(dict.fromkeys(siblings.others, place.encode()), FORGET)
+            count += sum(int(one) for one in said.values() if one)
+            silent = [number for number in siblings.others if not said.get(number)]
         if count:  # or who may do nothing would fill the journal with it
             self._inside.broker.audit.managed(asks, "forget query", query)
         await self.safe()
+        if silent:  # it would skip what a new query of that name sends
+            return refused(503, f"process {silent[0]} does not answer: ask the same again later")
         return JSONResponse({"forgotten": count})
 
     async def far(self, name: bytes) -> bytes:
         """How far that partition was taken here: another process asks. b"" = ask again."""
-        known = self._registry.of(name.decode())
+        place = name.decode()
+        if place in self._at_work:  # who sent that may have left it, and come again there
+            return b""
+        return await self._once_safe(json.dumps(self._registry.of(place)).encode())
+
+    async def forget_here(self, place: bytes) -> bytes:
+        """Another process has let go of a query. b"" = ask again."""
+        return await self._once_safe(b"%d" % self._registry.forget(place.decode()))
+
+    async def _once_safe(self, answer: bytes) -> bytes:
         try:
             await self.safe()
         except HTTPException:
             return b""
-        return json.dumps(known).encode()
-
-    async def forget_here(self, place: bytes) -> bytes:
-        """Another process has let go of a query."""
-        return b"%d" % self._registry.forget(place.decode())
+        return answer
 
     async def _ask_others(self, body: Body) -> Response | None:
         """How far the partition was taken there. Without all answers nobody can tell."""
@@ -480,7 +495,8 @@ class PublishApi:
         said = await siblings.say(dict.fromkeys(siblings.others, body.name.encode()), FAR)
         for number in siblings.others:
             if not said.get(number):
-                return refused(503, f"process {number} does not answer: send the same again later")
+                why = f"process {number} does not say how far this is, or is at it just now"
+                return refused(503, f"{why}: send the same again later")
             self._registry.adopt(body.name, Taken(*json.loads(said[number])))
         return None
 
