@@ -367,6 +367,17 @@ def test_only_columns_that_are_wanted_are_read(
         assert batch.to_pydict() == {"topic": ["plant/1/temp"] * 3, "seq": [2, 6, 10]}
 
 
+def test_all_columns_may_be_wanted_in_another_order(writer: Writer, tmp_path: Path) -> None:
+    """They came in the journal's own: topics were called clients, and clients topics."""
+    given = {"path": data(writer, tmp_path), "columns": ",".join(reversed(Table.schema.names))}
+    asked, part = source(given), Range(given["path"], "", 0, 10)
+    (turned,) = asked.reader(asked.schema()).read(part)
+    plain = source({"path": given["path"]})
+    (batch,) = plain.reader(plain.schema()).read(part)
+    assert turned.schema.names == Table.schema.names[::-1]
+    assert turned.select(Table.schema.names).to_pydict() == batch.to_pydict()
+
+
 def test_few_columns_do_not_keep_whole_frames(writer: Writer, tmp_path: Path) -> None:
     """16,384 rows are handed to Spark at once, and those of a MiB had 16 GB in memory: a view of
     their topics was one of the payloads, too.

@@ -31,6 +31,7 @@ log = logging.getLogger("hubbub.journal")
 
 LOOKED_AT: Final = ("kind", "topic")  # what a choice is made by
 SCHEMA: Final = pyarrow.ipc.read_schema(pyarrow.py_buffer(arrow.SCHEMA))
+_ALL: Final = tuple(SCHEMA.names)
 
 
 class Shelf(Protocol):
@@ -82,17 +83,17 @@ def batch_of(data: bytes, found: Frame) -> pyarrow.RecordBatch:
     Raises JournalError for one that is right by its checksum only: Arrow believes what a batch
     says of itself, and reads where that points to.
     """
-    return _whole(data, found, tuple(SCHEMA.names))
+    return _whole(data, found, _ALL)
 
 
 def _whole(data: bytes, found: Frame, names: tuple[str, ...]) -> pyarrow.RecordBatch:
-    """These columns, checked."""
+    """These columns in this order, checked."""
     message = pyarrow.py_buffer(data).slice(
         found.at + frame.HEADER.size, found.size - frame.HEADER.size
     )
     try:
         batch = pyarrow.ipc.read_record_batch(message, SCHEMA)
-        batch = batch if len(names) == len(SCHEMA) else batch.select(names)
+        batch = batch if names == _ALL else batch.select(names)
         check(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise _forged(found, str(error)) from None
