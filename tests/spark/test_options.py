@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -73,8 +74,12 @@ def test_a_misspelt_option_is_told_the_nearest_one(typed: str, meant: str) -> No
 
 
 def test_places_are_whole_and_each_once(tmp_path: Path) -> None:
-    given = {"path": f"{tmp_path}/a, {tmp_path}/b,{tmp_path}/a", "url": "http://hub:1/"}
-    assert Options(given).places == (f"{tmp_path}/a", f"{tmp_path}/b", "http://hub:1")
+    urls = "http://hub:1/,http://hub:1,http://hub:2/?process=1,http://hub:2?process=1"
+    given = {"path": f"{tmp_path}/a, {tmp_path}/b,{tmp_path}/a", "url": urls}
+    there = f"{tmp_path}/a", f"{tmp_path}/b", "http://hub:1", "http://hub:2?process=1"
+    assert Options(given).places == there
+    start = {"http://hub:2/?process=1": 7}
+    assert Options({**given, "startingOffsets": json.dumps(start)}).start.of(there[-1]) == 7
 
 
 def test_a_token_may_lie_in_a_file(tmp_path: Path) -> None:

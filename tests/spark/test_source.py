@@ -172,6 +172,19 @@ def test_several_journals_are_one_source(writer: Writer, tmp_path: Path) -> None
     other.close()
 
 
+def test_a_journal_that_is_named_twice_is_read_once_or_not_at_all(
+    writer: Writer, tmp_path: Path
+) -> None:
+    """A hub of one process read by the URLs of two: each row was there twice, without a word."""
+    (tmp_path / "link").symlink_to(data(writer, tmp_path))
+    twice = Options({"path": f"{tmp_path / 'data'},{tmp_path / 'link'}"})
+    with pytest.raises(SettingError, match="data and .*link are the same journal"):
+        Reader(twice).partitions()
+    reader = StreamReader(twice)
+    with pytest.raises(SettingError, match="name it once"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+
 @pytest.fixture
 def both(writer: Writer, tmp_path: Path) -> tuple[str, str]:
     """Two journals as one source, of 100 and 50 rows, and the id of the second one."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from hubbub.errors import OffsetError, UnreadableError
+from hubbub.errors import OffsetError, SettingError, UnreadableError
 from hubbub.journal.table import PIECES, Shares, State, Table
 from hubbub.spark.filters import Bounds
 from hubbub.spark.hub import AwayError, Hub
@@ -195,6 +195,17 @@ class Journal:
         return oldest
 
 
+def check_apart(journals: Sequence[Journal]) -> None:
+    """Raise SettingError where two are the same one: its rows would be read twice."""
+    found: dict[str, Journal] = {}
+    for one in journals:
+        other = found.setdefault(one.key, one)
+        if other is not one:
+            raise SettingError(
+                f"{other.shown} and {one.shown} are the same journal ({one.key}): name it once"
+            )
+
+
 class Stand(NamedTuple):
     """Where an offset stands: the journals that are there with the last seq that was read of each,
     and the seqs of those that are gone, by their names.
@@ -222,6 +233,7 @@ class Journals:
         """Raises OffsetError or AwayError for an offset that cannot be gone on from."""
         seqs = seqs_of(offset)
         asked = self.look()
+        check_apart(asked)
         names = {name for one in asked for name in (one.key, one.place)}
         self.gone = {name: seqs[name] for name in seqs if name not in names}
         there = [one for one in asked if one.id or one.place in seqs]

@@ -237,8 +237,12 @@ def _places(lower: Mapping[str, str]) -> tuple[str, ...]:
     if not urls and not paths:
         paths = [DATA]
     journals = [one for path in paths for one in _journals(os.path.abspath(path))]
-    places = tuple(dict.fromkeys([*journals, *urls]))
-    return tuple(place.rstrip("/") for place in places)
+    return tuple(dict.fromkeys([*journals, *map(_spelled, urls)]))
+
+
+def _spelled(url: str) -> str:
+    """Always in the same way: `http://HOST/?process=1` is `http://HOST?process=1`."""
+    return url.rstrip("/").replace("/?", "?")
 
 
 def _journals(path: str) -> list[str]:
@@ -271,7 +275,7 @@ def _positions(name: str, text: str, places: tuple[str, ...]) -> Start:
 
 def _called(name: str, places: tuple[str, ...]) -> str:
     """A place as `_places` spells it; any other name as it is."""
-    return next((one for one in (os.path.abspath(name), name.rstrip("/")) if one in places), name)
+    return next((one for one in (os.path.abspath(name), _spelled(name)) if one in places), name)
 
 
 def _is_position(value: object) -> bool:

@@ -66,6 +66,7 @@ from hubbub.spark.journals import (
     VERSION,
     Journal,
     Journals,
+    check_apart,
     known_table,
     seqs_of,
     table_at,
@@ -210,6 +211,7 @@ class Reader(DataSourceReader):
         wanted = []
         journals = [Journal(place, self.options) for place in self.options.places]
         _check_names(self.options, journals)
+        check_apart(journals)
         for journal in journals:
             if not journal.id:
                 raise JournalError(
