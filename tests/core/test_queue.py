@@ -16,7 +16,7 @@ from hubbub.core.context import LAGGING
 from hubbub.core.limits import GROUP_ROWS, PREFETCH
 from hubbub.core.log import Log
 from hubbub.core.message import Message
-from hubbub.core.queue import SPARSE, Queue, Reader
+from hubbub.core.queue import SPARSE, Queue, QueueSettings, Reader
 from hubbub.core.queues import HANDED, LOOKED
 from hubbub.core.session import Session
 from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, shape, snapshot
@@ -272,7 +272,7 @@ def test_what_people_are_shown() -> None:
     clock.seconds += 10
     send(broker, "c", b"new")
     assert shown(broker, 2) == ["c", "a"]
-    assert shown(broker, 3) == ["a", "b", "c"]
+    assert shown(broker, 3) == ["c", "a", "b"]
     a, c = broker.queues.named("a"), broker.queues.named("c")
     assert (broker.queues.waits(a), broker.queues.waits(c)) == (0, 10)
     assert broker.queues.away(c) == -1
@@ -282,6 +282,19 @@ def test_what_people_are_shown() -> None:
     assert broker.queues.away(c) == 20
     broker.queues.wait_at("c", Reader())
     assert broker.queues.away(c) == 0
+
+
+def test_who_looks_sees_first_what_needs_it() -> None:
+    """Among thousands that hold something nobody saw which one is full."""
+    broker, _ = recording()
+    for name in ("empty", "read", "unread", "full"):
+        broker.queues.named(name)
+    for name in ("read", "unread", "full"):
+        send(broker, name, b"x")
+    broker.queues.wait_at("read", Reader())
+    broker.queues.named("full").settings = QueueSettings(max_bytes=1)
+    assert shown(broker, 4) == ["full", "unread", "read", "empty"]
+    assert shown(broker, 1) == ["full"]
 
 
 def test_what_waits_goes_out_in_turns() -> None:

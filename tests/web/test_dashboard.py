@@ -24,11 +24,12 @@ from hubbub.cluster.switchboard import Switchboard
 from hubbub.config.settings import Journal, Settings
 from hubbub.core.limits import FIGURES_SECONDS
 from hubbub.core.message import Message
+from hubbub.core.queue import QueueSettings
 from hubbub.core.session import Silent
 from hubbub.protocols.mqtt import codec
 from hubbub.runtime.node import Node
 from hubbub.schema import name_from_wire
-from hubbub.web.app import Application
+from hubbub.web.app import Application, _attention
 from tests.process import StartHub
 from tests.web.chromium import Chromium, Page
 
@@ -221,6 +222,32 @@ async def test_a_pipeline_that_is_stopped_says_where_it_goes_on_and_charts_begin
                 return [at([300, 290]), at([9000, 10]), at([]), at([5])];
             """
             assert await page.run(begins) == [300, 3600, 3600, 60]
+
+
+async def test_queues_that_are_full_are_named_and_of_many_some(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    """They were named by nobody, or stood behind two hundred that only hold something."""
+    async with running(tmp_path) as node:
+        for number in range(250):
+            node.broker.post(Message(f"$queue/q{number}", b"x", 1))
+        for number in range(245, 250):
+            queue = node.broker.state.queues[f"q{number}"]
+            queue.settings = QueueSettings(max_messages=1)
+        async with opened(browser, node, 1280) as page:
+            found = "return [...document.querySelectorAll('li.bad')].map((one) => one.textContent)"
+            await page.run("await view('overview'); await until(() => find('li.bad', 'is full'))")
+            words = "is full: what comes is turned away. It holds 1"
+            full = [f"Queue q{number} {words}" for number in (245, 246)]
+            said = await page.run(found)
+            assert said[:2] == full and said[3:] == ["2 other queues are full"]
+            await page.run("await view('queues'); await until(() => find('tbody tr'))")
+            assert not await page.run("return find('td', '1, full')")
+            await page.run("const box = find('input[type=search]'); box.value = 'q249';"
+                           "box.dispatchEvent(new Event('input'));"
+                           "await until(() => find('td', '1, full'))")
+        found = await node.status(1)
+        assert _attention(found) == ["a queue is full: q245"]
 
 
 UNSEEN: Final = "adm\u200bin\u202e"  # looks like another name, and turns what follows around

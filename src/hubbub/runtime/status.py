@@ -117,6 +117,7 @@ def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
         {
             "name": name_shown(queue.name),
             "messages": len(queue.messages),
+            "full": broker.queues.is_full(queue),
             "leased": len(queue.leased),
             "next": queue.next,
             "owner": name_shown(queue.owner),

@@ -251,7 +251,7 @@ class Application:
             return prometheus.page(await self._hub.metrics())
 
         async def figures(given: bytes) -> bytes:
-            found = await self._hub.status(0)
+            found = await self._hub.status(1)
             journal = found["journal"]
             return json.dumps({
                 **{name: found[name] for name in _OF_EACH}, "lost": sum(found["dropped"].values()),
@@ -430,11 +430,12 @@ def _each_journal(count: int) -> str:
 
 def _attention(found: dict[str, Any]) -> list[str]:
     """What of one process somebody should know who looks at another one, beside its journal."""
-    cluster = found.get("cluster", {})
+    cluster, full = found.get("cluster", {}), [one for one in found["queues"] if one["full"]]
     said = {
         "what would stay is refused": found["limits"]["not_taken"],
         "the cluster": cluster.get("trouble"),
         "copies": cluster.get("copies", {}).get("trouble"),
+        "a queue is full": full[0]["name"] if full else "",
     }
     return [f"{what}: {why}" for what, why in said.items() if why]
 

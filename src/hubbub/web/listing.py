@@ -195,7 +195,7 @@ def _queues(broker: Broker) -> Iterator[Thing]:
 def _queue(broker: Broker, queue: Queue) -> dict[str, Any]:
     return sayable({
         "queue": queue.name, "messages": len(queue.messages), "leased": len(queue.leased),
-        "bytes": queue.bytes,
+        "bytes": queue.bytes, "full": broker.queues.is_full(queue),
         "takers": queue.takers(), "owner": queue.owner,
         "waits": round(broker.queues.waits(queue), 3), "away": round(broker.queues.away(queue), 3),
     })  # fmt: skip

@@ -26,6 +26,7 @@ const METERS = [
 /** Of the processes; each has bounds of its own. */
 const count = (now) => now.processes?.length ?? 1;
 const SUMMED = ["client_count", "connections", "sessions_away", "queue_count", "lost", ...RATES];
+const NAMED = 3; // queues with the same need: of more their number is said
 const LATELY = 60; // points: ten minutes
 
 export class Overview {
@@ -118,9 +119,16 @@ function needs(now, figures) {
     if (node.waiting) add("warn", `Node ${node.name} is away, and ${number(node.waiting)} messages wait for it`);
   for (const [name, value, most] of METERS)
     if (most(now) && value(now, figures) > 0.8 * most(now)) add("warn", `${name}: over 80 % of what there may be`);
-  for (const queue of now.queues.slice(0, 200))
-    if (queue.messages && queue.waits > 60 && queue.away !== 0)
-      add("warn", `Queue ${queue.name}: ${number(queue.messages)} wait, the oldest for ${span(queue.waits)}, and nobody reads it`);
+  const queues = (kind, are, those, words) => {
+    for (const queue of those.slice(0, NAMED)) add(kind, `Queue ${queue.name} ${words(queue)}`);
+    const more = those.length - NAMED, beyond = those.at(-1) === now.queues.at(-1) && now.queues.length < now.queue_count;
+    if (more > 0) add(kind, `${number(more)} ${beyond ? "or more " : ""}other queues ${are}`);
+  };
+  const unread = (queue) => queue.waits > 60 && queue.away !== 0;
+  queues("bad", "are full", now.queues.filter((queue) => queue.full), (queue) => `is full: what comes is turned away. It holds ${number(queue.messages)}`
+    + (unread(queue) ? `, the oldest for ${span(queue.waits)}, and nobody reads it` : ""));
+  queues("warn", "wait, and nobody reads them", now.queues.filter((queue) => queue.messages && !queue.full && unread(queue)), (queue) =>
+    `has ${number(queue.messages)}, the oldest for ${span(queue.waits)}, and nobody reads it`);
   for (const one of now.pipeline ?? []) {
     if (one.state === "failed") add("warn", `The pipeline ${one.name} failed: see Pipeline`);
     if (one.state === "silent") add("warn", `The pipeline ${one.name} says nothing any more`);

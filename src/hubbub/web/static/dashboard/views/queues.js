@@ -14,7 +14,7 @@ export class Queues {
     this.table = new Table({
       label: "Queues", nothing: "No queues. Try: hubbub switch call foo --body hello", key: (row) => JSON.stringify(named(row, "queue")),
       choose: (row) => this.choose(row), columns: [
-        ["Queue", (row) => row.queue], ["Waiting", (row) => number(row.messages), "number"],
+        ["Queue", (row) => row.queue], ["Waiting", (row) => number(row.messages) + (row.full ? ", full" : ""), "number"],
         ["Oldest", (row) => (row.messages ? span(row.waits) : "–"), "number"],
         ["Bytes", (row) => bytes(row.bytes), "number"], ["Who serves", reader],
         ["Goes with", (row) => row.owner || "–"],
