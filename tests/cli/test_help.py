@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -61,6 +62,18 @@ def test_the_examples_can_be_typed() -> None:
             words = shlex.split(example.rpartition("| ")[2].partition(" > ")[0])
             command, rest = known(words)
             command.make_context(words[1], rest)  # click says if there is no such option
+
+
+def test_what_is_no_number_is_in_no_range() -> None:
+    ranges = 0
+    for words, command in leaves(TOP, "hubbub"):
+        for one in command.params:
+            if one.type.name == "float range":
+                ranges += 1
+                with pytest.raises(Exception, match="nan is not in the range"):
+                    one.type.convert("nan", one, None)
+                assert one.type.convert("7", one, None) == 7, words
+    assert ranges > 10
 
 
 def test_h_is_help_where_it_is_not_the_host() -> None:

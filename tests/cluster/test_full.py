@@ -48,7 +48,7 @@ def taken(writer: Reader, topic: str, numbers: range, qos: int = 1) -> list[byte
     broker, said = writer.broker, []
     for number in numbers:
         route = broker.route(writer, topic)
-        if not (route.bounded and broker.is_full(writer, route, 1, False, qos)):
+        if not (route.bounded and broker.lacks_room(writer, route, 1, False, qos)):
             said.append(b"%d" % number)
             broker.post(Message(topic, said[-1], qos), writer)
     return said
@@ -143,7 +143,7 @@ def test_what_was_let_in_as_one_is_kept_as_a_whole(who: Callable[[Keepers], Read
     writer = who(world)
     broker = writer.broker
     world.apart()
-    assert broker.is_full(writer, broker.route(writer, "z"), MOST + 1, False, 1, again=True)
+    assert broker.lacks_room(writer, broker.route(writer, "z"), MOST + 1, False, 1, again=True)
     assert quotas.KEPT not in broker.metrics.refused, "nobody is: they are asked about one by one"
     taken(writer, "y", range(1))
     taken(writer, "x", range(MOST))
@@ -233,14 +233,15 @@ def test_what_is_handed_on_counts_before_it_is_kept_here() -> None:
     route = broker.route(ann, "x")
     said = []
     for number in range(MOST):
-        if not broker.is_full(ann, route, 1, False):
+        if not broker.lacks_room(ann, route, 1, False):
             said.append(number)
             publisher.say(number)
     assert broker.handing and len(said) == MOST // 5
-    assert broker.is_full(ann, route, 1, False, qos=2)
-    assert not broker.is_full(nobody(world), route, 1, False, qos=2), "the hub's own has no share"
+    assert broker.lacks_room(ann, route, 1, False, qos=2)
+    hub = nobody(world)
+    assert not broker.lacks_room(hub, route, 1, False, qos=2), "the hub's own has no share"
     world.wait(1)
-    assert not broker.is_full(ann, route, 1, False, qos=2)
+    assert not broker.lacks_room(ann, route, 1, False, qos=2)
     assert world.waiting("b", "device") == [b"%d" % number for number in said]
 
 

@@ -13,11 +13,12 @@ from hubbub.core import client
 from hubbub.core.broker import Broker
 from hubbub.core.client import take_more
 from hubbub.core.context import LAGGING
+from hubbub.core.foremost import LOOKED, foremost
 from hubbub.core.limits import GROUP_ROWS, PREFETCH
 from hubbub.core.log import Log
 from hubbub.core.message import Message
 from hubbub.core.queue import SPARSE, Queue, QueueSettings, Reader
-from hubbub.core.queues import HANDED, LOOKED
+from hubbub.core.queues import HANDED
 from hubbub.core.session import Session
 from tests.core.recording import Ear, Hasty, StillClock, folded, recording, settle, shape, snapshot
 
@@ -179,8 +180,8 @@ def test_a_full_queue_drops_and_counts() -> None:
     assert broker.metrics.refused == {"room in a queue": 1}
     ann = Ear(broker, "ann")
     route = broker.route(ann, "$queue/q")
-    assert broker.is_full(ann, route, 1, False, again=True)
-    assert broker.is_full(ann, route, 1, False)
+    assert broker.lacks_room(ann, route, 1, False, again=True)
+    assert broker.lacks_room(ann, route, 1, False)
     assert broker.metrics.refused == {"room in a queue": 2}, "who asks again asks once more"
     [told] = broker.audit.refusals.last(None, None)
     assert "$queue/q holds 2 messages with 2 bytes" in told.text
@@ -246,7 +247,7 @@ def test_where_ended_queues_stood_is_bounded_and_still_no_id_is_used_again(
 
 def shown(broker: Broker, most: int) -> list[str]:
     found: list[Queue] = []
-    for _ in broker.queues.shown(most, found):
+    for _ in foremost(broker.queues, most, found):
         pass
     return [queue.name for queue in found]
 
@@ -257,7 +258,7 @@ def test_the_look_at_very_many_queues_stops_now_and_then() -> None:
         broker.queues.named(f"q{number}")
     send(broker, f"q{2 * LOOKED}", b"the last one holds something")
     found: list[Queue] = []
-    assert sum(1 for _ in broker.queues.shown(2, found)) == 2
+    assert sum(1 for _ in foremost(broker.queues, 2, found)) == 2
     assert [queue.name for queue in found] == [f"q{2 * LOOKED}", "q0"]
 
 

@@ -415,7 +415,7 @@ def test_the_long_name_of_a_retained_message_counts_as_its_payload_does() -> Non
     broker.post(Message("short", b"x", retain=True), ear)
     assert 60_000 - 512 < used["user 'eve'"] - 2 <= 60_000
     assert folded(log.rows).kept_bytes() == broker.state.kept_bytes() == used["user 'eve'"]
-    assert not broker.retained.has_room(ear, "b" * 60_000, broker.quotas.most[RETAINED] // 5)
+    assert broker.retained.lacks_room(ear, "b" * 60_000, broker.quotas.most[RETAINED] // 5)
     for known in (name, "short"):
         broker.post(Message(known, b"", retain=True), ear)
     assert broker.state.kept_bytes() == 0 and not used

@@ -9,10 +9,12 @@ reached or said no.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 from copy import copy
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
@@ -221,11 +223,23 @@ def _nothing(param: Any, ctx: Any) -> str:
     return ""
 
 
+def _number(convert: Any, value: Any, param: Any, ctx: Any) -> float:
+    """Nothing is less than `nan`, so it is in every range."""
+    found: float = convert(value, param, ctx)
+    if math.isnan(found):
+        param.type.fail(f"{value} is not in the range x>={param.type.min:g}.", param, ctx)
+    return found
+
+
 def _say_in_words(command: Any) -> None:
-    """The same for a command, what is below it, and their `--help`."""
+    """The same for a command, what is below it, and their `--help`; and numbers are numbers."""
     asked = command.get_params
     command.get_params = lambda ctx: _plain(asked(ctx), ctx)
     command.help = _LINE_END.sub(" ", command.help or "")
+    for one in command.params:
+        if one.type.name == "float range":
+            one.type = copy(one.type)
+            one.type.convert = partial(_number, one.type.convert)
     for below in getattr(command, "commands", {}).values():
         _say_in_words(below)
 

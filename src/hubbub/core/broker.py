@@ -506,51 +506,46 @@ class Broker(Context):
 
     # Publishing
 
-    def is_full(
+    def lacks_room(
         self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0,
         again: bool = False,
-    ) -> bool:  # fmt: skip
-        """Whether a bound would lose some of `count` more messages there, or not retain them.
-
-        For protocols that can say so to the publisher; `publish` itself drops and counts. `size`:
-        bytes of them all. `again`: who asks that will ask again for each of them, so nothing is
-        counted as refused.
+    ) -> str:  # fmt: skip
+        """Why a bound would lose some of `count` more messages there, of `size` bytes together, or
+        not retain them; "" if none does. For who can tell the publisher; `publish` itself drops and
+        counts. `again`: who asks will ask again for each of them, so nothing counts as refused.
         """
-        name = route.name
         if not (retain or route.bounded):
-            return False
+            return ""
         if route.full:
-            return True
+            return route.full
         if route.delay:
-            return not self.delays.has_room(sender, count, again, size)
-        if name.startswith(QUEUE):
-            queue = self.state.queue_at(name)
+            return self.delays.lacks_room(sender, count, again, size)
+        if route.name.startswith(QUEUE):
+            queue = self.state.queue_at(route.name)
             if queue is not None:
-                return self.queues.room(queue, sender, again, size) < count
-            lacks = self.lacks_disk(sender, again, size) != ""
-            return lacks or self._is_full_elsewhere(sender, route, count, size, again)
-        if self.tight and stays(route, qos, count) and self.lacks_disk(sender, again, size):
-            return True
-        elsewhere = qos and route.bounded
-        if elsewhere and self._is_full_elsewhere(sender, route, count, size, again):
-            return True
-        return retain and not self.retained.has_room(sender, name, size)
+                full = self.queues.room(queue, sender, again, size) < count
+                return (self.lacks_disk(sender, True, size) or queue.holds()) if full else ""
+            lacks = self.lacks_disk(sender, again, size)
+            return lacks or self._lacks_room_elsewhere(sender, route, count, size, again)
+        tight = self.tight and stays(route, qos, count)
+        lacks = self.lacks_disk(sender, again, size) if tight else ""
+        if qos and route.bounded and not lacks:
+            lacks = self._lacks_room_elsewhere(sender, route, count, size, again)
+        return lacks or (self.retained.lacks_room(sender, route.name, size) if retain else "")
 
-    def _is_full_elsewhere(
+    def _lacks_room_elsewhere(
         self, sender: Session, route: Route, count: int, size: int, again: bool
-    ) -> bool:
-        """Whether as much waits for another node as may, of all or of one user. A group may choose
-        the node that gets it anyway, so each has room for all that they get together.
+    ) -> str:
+        """Why no more may wait for another node, of all or of one user. A group may choose the
+        node that gets it anyway, so each has room for all that they get together.
         """
         place = self.replies.place_of(route.name) if route.name.startswith(CLIENT) else ""
         found = (self.route(self.itself, place) if place else route).elsewhere()
-        for session in found:
-            why = session.lacks_room(sender, count * len(found), size)
-            if why:
-                if not again:
-                    self.quotas.refuse(KEPT, sender, why)
-                return True
-        return False
+        lacking = (one.lacks_room(sender, count * len(found), size) for one in found)
+        lacks = next(filter(None, lacking), "")
+        if lacks and not again:
+            self.quotas.refuse(KEPT, sender, lacks)
+        return lacks
 
     def publish(self, run: Run) -> None:
         """The one door. Afterwards `run.first` is its seq, if it was recorded."""

@@ -192,7 +192,7 @@ class Context:
 
     def lacks_disk(self, sender: Session, again: bool = False, size: int = 0) -> str:
         """Why nothing of this client, or not so many bytes, is taken that would stay on the disk,
-        "" if it is. `again`: as with `is_full`.
+        "" if it is. `again`: as with `Broker.lacks_room`.
         """
         ask = self.scarce.why_not if again else self.scarce.lacks
         return self.no_room or ask(sender, size)
@@ -304,11 +304,11 @@ class Context:
 
     # What the broker decides
 
-    def is_full(
+    def lacks_room(
         self, sender: Session, route: Route, count: int, retain: bool, qos: int = 1, size: int = 0,
         again: bool = False,
-    ) -> bool:  # fmt: skip
-        """Whether a bound would lose some of `count` more messages there."""
+    ) -> str:  # fmt: skip
+        """Why a bound would lose some of `count` more messages there; "" if none does."""
         raise NotImplementedError
 
     def publish(self, run: Run) -> None:

@@ -37,20 +37,20 @@ class Delays:
         self._heap: list[tuple[int, int]] = []
         self._payers: dict[int, str] = {}
 
-    def has_room(
+    def lacks_room(
         self, sender: Session, count: int, again: bool = False, size: int = 0
-    ) -> bool:  # fmt: skip
-        """Whether so many more of this client, of so many bytes together, may wait. `again`: as
-        with `is_full`.
+    ) -> str:  # fmt: skip
+        """Why so many more of this client, of so many bytes together, may not wait; "" if they may.
+        `again`: as with `Broker.lacks_room`.
         """
         broker, there = self.broker, len(self.broker.state.delayed)
         lacks = broker.quotas.why_not if again else broker.quotas.lacks
-        return not (broker.lacks_disk(sender, again, size) or lacks(LATER, sender, there, count))
+        return broker.lacks_disk(sender, again, size) or lacks(LATER, sender, there, count)
 
     def take(self, run: Run) -> None:
         """Record a run that was published under `$delayed/`; its publisher is promised that."""
         broker, state, log = self.broker, self.broker.state, self.broker.log
-        if not self.has_room(run.sender, run.count, size=run.unasked_size()):
+        if self.lacks_room(run.sender, run.count, size=run.unasked_size()):
             broker.metrics.drop("too many delayed", run.count)
             return
         kept = broker.signed(run) if run.retain else run
@@ -107,7 +107,7 @@ class Delays:
             waits = route.bounded and route.elsewhere() != []
             if waits or made.retain:
                 sender = broker.on_account_of(self._payers.get(seq, ""))
-            if waits and broker.is_full(sender, route, 1, False, made.qos, len(made.payload)):
+            if waits and broker.lacks_room(sender, route, 1, False, made.qos, len(made.payload)):
                 return False
             broker.publish(run_of(made, sender, route))
         self._over(seq)

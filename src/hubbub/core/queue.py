@@ -150,6 +150,10 @@ class Queue(Session):
         """How much it holds, for who is refused."""
         return f"{len(self.messages)} messages with {self.bytes} bytes"
 
+    def holds(self) -> str:
+        """The same as a sentence."""
+        return f"{self.client[:100]} holds {self.said()}"
+
     def known_as(self, number: int) -> int:
         """The id by which others know the message."""
         return number

@@ -41,7 +41,6 @@ from hubbub.schema import Row, column_of, name_to_wire, row_without_message
 
 log = logging.getLogger("hubbub.queues")
 
-LOOKED: Final = 1_000  # queues that are looked at in a turn: a millisecond
 HANDED: Final = 500  # messages of a turn that consumers have at once: 5 ms; the rest have turns
 TOO_LARGE: Final = "too large for all who take from the queue"
 
@@ -192,30 +191,8 @@ class Queues:
             return 0
         left = queue.room(self.max_messages, self.max_bytes)
         if not (left or again):
-            self.broker.quotas.refuse(ROOM, sender, f"{queue.client[:100]} holds {queue.said()}")
+            self.broker.quotas.refuse(ROOM, sender, queue.holds())
         return left
-
-    def shown(self, most: int, found: list[Queue]) -> Iterator[None]:
-        """For people who look: find at most so many queues, those first that need it: what is full,
-        what waits and nobody reads it, what waits; with a stop behind each LOOKED of all, for there
-        may be very many.
-        """
-        rows: tuple[list[Queue], ...] = [], [], [], []
-        for number, queue in enumerate(list(self.broker.state.queues.values()), 1):
-            row = rows[self._rank(queue)]
-            if len(row) < most:
-                row.append(queue)
-            if not number % LOOKED:
-                yield
-        for row in rows:
-            found += row[: most - len(found)]
-
-    def _rank(self, queue: Queue) -> int:
-        if not queue.messages:
-            return 3
-        if self.is_full(queue):
-            return 0
-        return 2 if queue.readers or queue.consumers else 1
 
     def is_full(self, queue: Queue) -> bool:
         """Whether what comes to it is turned away."""

@@ -124,7 +124,7 @@ class Requeue:
         payer = broker.on_account_of(self.queue.payer)
         route = broker.route(broker.itself, QUEUE + to)
         size, qos = len(message.payload), max(message.qos, 1)
-        full = broker.is_full(payer, route, 1, False, qos, size, again=True)  # the answer says it
+        full = broker.lacks_room(payer, route, 1, False, qos, size, again=True)  # is answered
         if full or self._is_full_there(to, route):
             return f"{to[:100]!r} has no room"
         return ""

@@ -236,27 +236,29 @@ class Retained:
         name = run.route.name
         if not (may_be_kept(name) and is_name(name)):
             return False
-        return self.has_room(run.sender, name, run.payload_size())
+        return not self.lacks_room(run.sender, name, run.payload_size())
 
-    def has_room(self, sender: Session, name: str, size: int) -> bool:
-        """Whether a message of that size of this client may be kept there. On a disk that is short
-        of room only one that is no larger than what it replaces. An empty one keeps nothing.
+    def lacks_room(self, sender: Session, name: str, size: int) -> str:
+        """Why a message of that size of this client may not be kept there; "" if it may. On a disk
+        that is short of room only one that is no larger than what it replaces. An empty one keeps
+        nothing.
         """
         broker, state = self.broker, self.broker.state
         if not (size and may_be_kept(name)):
-            return True
+            return ""
         before = state.retained.get(name, NOTHING)
         grows = name not in state.retained or kept_size(name, size) > before.size
-        if broker.tight and grows and broker.lacks_disk(sender, size=size):
-            return False
+        lacks = broker.lacks_disk(sender, size=size) if broker.tight and grows else ""
+        if lacks:
+            return lacks
         if len(state.retained) >= self.most and name not in state.retained:
-            return False
+            return f"there are {self.most} retained messages, which are the most"
         size = kept_size(name, size)
         own = before.size if before.whose == payer(sender) else 0
         if size <= own:
-            return True
+            return ""
         there = state.kept_bytes() - before.size + own
-        return not broker.quotas.lacks(RETAINED_BYTES, sender, there, size - own)
+        return broker.quotas.lacks(RETAINED_BYTES, sender, there, size - own)
 
     def keep(self, run: Run) -> None:
         """The last message of the run replaces the retained one; an empty one clears it."""

@@ -47,7 +47,7 @@ class Route:
         self.shared = False
         self.delay = 0
         self.bounded = False
-        self.full = False
+        self.full = ""
         self.level = 0
         self.way: Session | None = None
         self.control: Callable[[Run], None] | None = None

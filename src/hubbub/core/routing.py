@@ -170,12 +170,13 @@ class Routing:
             route.allowed = False
         if route.allowed and not self.broker.homes.alone and queues.lead_away(route, sender):
             return
-        if route.allowed and queues.lacks(name, sender):
-            route.allowed, route.full = False, True
+        if route.allowed:
+            route.full = queues.lacks(name, sender)
+            route.allowed = not route.full
         if route.allowed:
             queue = queues.named(name, asker=sender)
             route.subscriptions = [queues.entrance(queue, route.name)]
-        route.bounded = route.allowed or route.full
+        route.bounded = route.allowed or route.full != ""
 
     def _lead_to_client(self, route: Route, number: int) -> None:
         broker = self.broker

@@ -600,7 +600,7 @@ class Hub:
         message.answers_sender = sender.asks_by_number
         route = broker.route(self._me, name)
         retain, size = message.retain and message.payload != b"", len(message.payload)
-        if broker.is_full(sender, route, 1, retain, message.qos, size):
+        if broker.lacks_room(sender, route, 1, retain, message.qos, size):
             return False
         run = run_of(message, sender, route)
         if seq := self._me.answered(name):

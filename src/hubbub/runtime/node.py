@@ -34,7 +34,6 @@ from hubbub.core.limits import CLIENTS, COMMIT_SECONDS, STRANGERS, SUBSCRIBED_BY
 from hubbub.core.log import Log
 from hubbub.core.low import megabytes
 from hubbub.core.metrics import Histogram
-from hubbub.core.queue import Queue
 from hubbub.core.quotas import DELAYED, REQUESTS, RETAINED, SUBSCRIBED
 from hubbub.core.system import System
 from hubbub.errors import SettingError
@@ -643,7 +642,7 @@ class Node:
             "listeners": [str(listener.address) for listener in self.listeners],
             "pipeline": status.pipelines(self.journal, self.clock.stamp()),
             "clients": status.clients(self.broker, limit, offset),
-            "queues": status.queues(self.broker, (await self._queues(offset + limit))[offset:]),
+            "queues": await status.queues(self.broker, limit, offset),
         }
 
     async def metrics(self) -> dict[str, Any]:
@@ -659,14 +658,8 @@ class Node:
             "history_seconds": self.archive.seconds if self.archive else None,
             "commit_seconds": self.journal.pulse.commit_seconds if self.journal else None,
             "sync_seconds": self.journal.pulse.sync_seconds if self.journal else None,
-            "queues": status.waiting(self.broker, await self._queues(SHOWN)),
+            "queues": await status.waiting(self.broker, SHOWN),
         }
-
-    async def _queues(self, most: int) -> list[Queue]:
-        found: list[Queue] = []
-        for _ in self.broker.queues.shown(most, found):
-            await asyncio.sleep(0)
-        return found
 
     def unready(self) -> str:
         """Why another hub should be asked, in words for anybody; "" if this one is well."""

@@ -6,6 +6,7 @@ spared what it does not print.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from hubbub.config.settings import Settings
 from hubbub.core.broker import Broker
+from hubbub.core.foremost import foremost
 from hubbub.core.limits import (
     FLOODED_BYTES,
     LASTING_SESSIONS,
@@ -112,7 +114,15 @@ def clients(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
     ]
 
 
-def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
+async def _foremost(broker: Broker, most: int) -> list[Queue]:
+    found: list[Queue] = []
+    for _ in foremost(broker.queues, most, found):
+        await asyncio.sleep(0)
+    return found
+
+
+async def queues(broker: Broker, limit: int, offset: int) -> list[dict[str, Any]]:
+    shown = await _foremost(broker, offset + limit)
     return [
         {
             "name": name_shown(queue.name),
@@ -124,12 +134,13 @@ def queues(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
             "waits": round(broker.queues.waits(queue) if index < _AGED else 0.0, 3),
             "away": round(broker.queues.away(queue), 3),
         }
-        for index, queue in enumerate(shown)
+        for index, queue in enumerate(shown[offset:])
     ]
 
 
-def waiting(broker: Broker, shown: list[Queue]) -> list[dict[str, Any]]:
+async def waiting(broker: Broker, most: int) -> list[dict[str, Any]]:
     """What `/metrics` prints of the queues. Those of clients, named at random, are one together."""
+    shown = await _foremost(broker, most)
     lasting = [queue for queue in shown if not queue.owner]
     found = [
         {

@@ -649,9 +649,7 @@ def _lacks(broker: Broker, sender: Session, line: Line) -> str:
         return lacks
     route = broker.route(sender, line.topic)
     size = line.size()
-    if not broker.is_full(sender, route, 1, line.retain and size > 0, int(line.qos), size):
-        return ""
-    return broker.lacks_disk(sender, True, size) or f"{line.topic} is full"
+    return broker.lacks_room(sender, route, 1, line.retain and size > 0, int(line.qos), size)
 
 
 def _place(user: str, query: str) -> str:

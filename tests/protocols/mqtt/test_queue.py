@@ -7,9 +7,10 @@ import pytest
 from hubbub.core.limits import PREFETCH
 from hubbub.core.message import Message
 from hubbub.core.queue import QueueSettings
-from hubbub.core.quotas import DELAYED
+from hubbub.core.quotas import DELAYED, NAMED
 from hubbub.protocols.mqtt import codec
 from hubbub.protocols.mqtt import specification as spec
+from hubbub.protocols.mqtt.codec import Properties
 from tests.core.recording import folded
 from tests.protocols.mqtt.conversation import Device, Stage, restarted
 from tests.protocols.mqtt.modern import Modern, told
@@ -386,6 +387,27 @@ def test_a_full_queue_refuses_a_publisher_of_5_0(qos: int) -> None:
     ann.answer(codec.PUBACK, 1)
     bob.publish("$queue/q", b"2", qos, packet_id=2)
     assert bob.hear() == [f"{kind} 2"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_publisher_of_5_0_is_told_what_has_no_room(qos: int) -> None:
+    stage = Stage()
+    full(stage)
+    stage.broker.quotas.most[DELAYED], stage.broker.retained.most = 0, 0
+    stage.broker.quotas.most[NAMED] = 1
+    bob = Modern(stage, "bob")
+    for topic, why in {
+        "$queue/q": "$queue/q holds 2 messages with 2 bytes",
+        "$queue/r": "there are 1 queues, and 1 are the most",
+        "$delayed/5/a": "there are 0 delayed messages, and 0 are the most",
+        "a": "there are 0 retained messages, which are the most",
+    }.items():
+        bob.far.hear()
+        bob.publish(topic, b"2", qos, retain=topic == "a")
+        assert why.encode() in bob.far.hear()
+    quiet = Modern(stage, "quiet", properties=Properties(numbers={spec.REQUEST_PROBLEM: 0}))
+    quiet.publish("$queue/q", b"2", qos)
+    assert b"holds" not in quiet.far.hear(), "who does not want to hear that does not"
 
 
 @pytest.mark.parametrize("qos", [1, 2])

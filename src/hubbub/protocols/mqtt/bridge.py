@@ -510,7 +510,7 @@ class BridgeConnection(Connection):
         acknowledgement is to withhold all behind it. A full disk here is another matter.
         """
         qos, size = message.qos, len(message.payload)
-        if not self.broker.is_full(self.session, route, 1, False, qos, size):
+        if not self.broker.lacks_room(self.session, route, 1, False, qos, size):
             return False
         if self.broker.no_room:
             raise ProtocolError(f"{self.broker.no_room}: what would stay here stays there")

@@ -403,7 +403,7 @@ class MqttConnection(Arriving):
         if qos == 2:
             count = len(ids)
             stop = pos + count * step
-        if qos and route.bounded and self.broker.is_full(
+        if qos and route.bounded and self.broker.lacks_room(
             session, route, count, False, size=count * step, again=True
         ):
             self._publish(buf[pos], buf[body:end], route)
@@ -453,15 +453,17 @@ class MqttConnection(Arriving):
             answer = codec.acknowledgement(codec.PUBREC, packet.packet_id)
             session.receive(packet.packet_id, answer)
             return
-        code, most = spec.SUCCESS, self.protocol.payload_bytes
+        code, why, most = spec.SUCCESS, "", self.protocol.payload_bytes
         if 0 < most < len(packet.payload):
-            code, rule = spec.QUOTA, f"mqtt.payload_bytes = {most} ({len(packet.payload)} bytes)"
-            self.broker.refuse(session, verb_of(route.name), route.name, rule)
+            code, why = spec.QUOTA, f"mqtt.payload_bytes = {most} ({len(packet.payload)} bytes)"
+            self.broker.refuse(session, verb_of(route.name), route.name, why)
         if properties is not None and not code:
             incoming.check_answer_address(session, properties, route)
             code = incoming.verdict(packet, properties, route)
+            why = route.full if code == spec.QUOTA else ""
         if code < spec.UNSPECIFIED and packet.qos:
-            code = incoming.room(session, packet, route) or code
+            why = incoming.lacks_room(session, packet, route)
+            code = spec.QUOTA if why else code
         level, upto = route.level or self.link.level, 0
         if packet.qos == 2 and any(one.session is session for one in route.subscriptions):
             session.put_aside()
@@ -477,7 +479,7 @@ class MqttConnection(Arriving):
             kind = codec.PUBACK if packet.qos == 1 else codec.PUBREC
             reason = b""
             if code >= spec.UNSPECIFIED:
-                reason = self._reason(spec.REASONS[code].name).encode()
+                reason = self._reason(why or spec.REASONS[code].name).encode()
             answer = codec.acknowledgement(kind, packet.packet_id, code, reason)
             if packet.qos == 2:
                 session.receive(packet.packet_id, answer, level)

@@ -137,8 +137,8 @@ class Incoming:
         if not broker.replies.possible(session, address, route):
             del properties.texts[spec.RESPONSE_TOPIC]
 
-    def room(self, sender: MqttSession, packet: Publish, route: Route) -> int:
-        """0x97 if a bound would lose the message, 0 if not.
+    def lacks_room(self, sender: MqttSession, packet: Publish, route: Route) -> str:
+        """Why a bound would lose the message, which 0x97 says; "" if none does.
 
         Before 5.0 a PUBACK cannot refuse, and one for what was lost would be a lie: the
         connection is closed, and the client repeats the message on its next one (4.4).
@@ -146,14 +146,14 @@ class Incoming:
         broker, retain = self._mqtt.broker, packet.retain and packet.payload != b""
         size, properties = len(packet.payload), packet.properties
         if properties is not None and spec.RESPONSE_TOPIC in properties.texts:
-            if broker.replies.lacks(sender):
-                return spec.QUOTA
-        if not broker.is_full(sender, route, 1, retain, size=size):
-            return spec.SUCCESS
-        if packet.properties is None:
+            lacks = broker.replies.lacks(sender)
+            if lacks:
+                return lacks
+        lacks = broker.lacks_room(sender, route, 1, retain, size=size)
+        if lacks and properties is None:
             broker.metrics.drop(spec.REASONS[spec.QUOTA].name)
-            raise PacketError(f"no room for a message to {route.name[:80]!r}", spec.QUOTA)
-        return spec.QUOTA
+            raise PacketError(f"no room for a message to {route.name[:80]!r}: {lacks}", spec.QUOTA)
+        return lacks
 
 
 def topic_name(topic: bytes) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hubbub.core.broker import Broker
+from hubbub.core.foremost import foremost
 from hubbub.core.message import Message
 from hubbub.core.queue import Queue
 from hubbub.protocols.switch import codec, readme
@@ -115,7 +116,7 @@ class Diagnosis(Report):
 
     def pieces(self) -> Iterator[None]:
         """One queue after the other by name, with a stop behind each message."""
-        yield from self._desk.broker.queues.shown(QUEUES, self._queues)
+        yield from foremost(self._desk.broker.queues, QUEUES, self._queues)
         self._queues.sort(key=_by_name)
         yield
         if self._readers is not None:

@@ -95,8 +95,10 @@ def demand_room(broker: Broker, session: Session, sender: Session, message: Mess
     """What a bound would lose is not taken (507). `sender`: whose route is taken."""
     route, size = broker.route(sender, message.topic), len(message.payload)
     retain = message.retain and size > 0
-    if broker.is_full(session, route, 1, retain, message.qos, size):
-        raise Refused(507, f"No more is taken for {message.topic[:80]}; send the same again later.")
+    lacks = broker.lacks_room(session, route, 1, retain, message.qos, size)
+    if lacks:
+        topic = message.topic[:80]
+        raise Refused(507, f"No more is taken for {topic}: {lacks}; send the same again later.")
 
 
 Operation = Callable[[Shared, Visitor, Call, Request], Answer]
