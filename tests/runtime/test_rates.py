@@ -394,6 +394,12 @@ async def test_what_came_together_is_heard_without_a_pause() -> None:
         assert time.monotonic() - began < 2.5, "a quarter of a second for each"
 
 
+def work() -> None:
+    until = time.thread_time() + 0.0002
+    while time.thread_time() < until:
+        pass
+
+
 class Stands:
     """A socket that stands in line; to hear it takes 0.2 ms."""
 
@@ -405,9 +411,7 @@ class Stands:
         """It pays already."""
 
     def _turn(self) -> None:
-        until = time.thread_time() + 0.0002
-        while time.thread_time() < until:
-            pass
+        work()
         self.toll.spend(1, 0)
         self.toll.entered = False
         self.heard.append(self)
@@ -433,6 +437,37 @@ async def test_those_who_wait_for_a_rate_that_is_raised_go_on_in_turns(
         loop.call_soon(found.apply, Limits(**limits), here)  # type: ignore[arg-type]
         await until(lambda: len(heard) == 1_000)
     assert heard == here, "in their order"
+    assert turns.longest < 0.06, "it was 0.2 s"
+
+
+class Fails:
+    """A socket that a first rate is set for; it takes 0.2 ms, and the hub's own code breaks."""
+
+    toll = None
+
+    def __init__(self, looked: list[Fails]) -> None:
+        self.looked = looked
+
+    def look_at_rates(self) -> None:
+        work()
+        self.looked.append(self)
+        if len(self.looked) == 2:
+            raise ValueError
+
+
+@pytest.mark.pure
+async def test_those_who_are_here_when_a_rate_is_set_pay_it_in_turns() -> None:
+    """Of 5,000 all others waited for 85 ms."""
+    found, looked = Rates(Clock(), Metrics()), list[Fails]()
+    found.apply(Limits())
+    here = [Fails(looked) for _ in range(1_000)]
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *said: None)
+    with watched() as turns:
+        limits = Limits(client_messages_per_second=1)
+        loop.call_soon(found.apply, limits, here)  # type: ignore[arg-type]
+        await until(lambda: len(looked) == 1_000)
+    assert looked == here, "in their order, also behind one that broke"
     assert turns.longest < 0.06, "it was 0.2 s"
 
 

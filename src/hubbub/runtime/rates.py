@@ -24,6 +24,7 @@ import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -220,7 +221,7 @@ class Rates:
         self._burst = 0.0
         self._buckets: dict[tuple[str, ...], Bucket] = {}
         self._left: deque[Bucket] = deque()  # nobody pays there any more, perhaps for a while
-        self._forgiven: deque[Bucket] = deque()  # who waits there goes on, in turns
+        self._changing: deque[Callable[[], None]] = deque()  # what new settings are to those here
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -240,31 +241,35 @@ class Rates:
         self.part = min(max(part, PART_LEAST), PART_MOST)
         self._burst = limits.burst_seconds
         sockets = list(sockets)
-        for sock in sockets if self.on else ():
-            sock.look_at_rates()
+        going = len(self._changing) > 0
         if before and before != self.most:
             here = chain(*(sock.toll.buckets for sock in sockets if sock.toll is not None))
             self._forgive(dict.fromkeys(chain(here, self._buckets.values())))
+        if self.on:
+            self._changing.extend(sock.look_at_rates for sock in sockets)
+        if not going:
+            self._change()
 
     def _forgive(self, buckets: Iterable[Bucket]) -> None:
         """What is owed at another rate is owed no more."""
-        going = len(self._forgiven) > 0
         for bucket in buckets:
             bucket.due = {MESSAGES: 0.0, BYTES: 0.0}
             if bucket.line:
-                self._forgiven.append(bucket)
-        if not going:
-            self._serve_forgiven()
+                self._changing.append(partial(self._serve, bucket))
 
-    def _serve_forgiven(self) -> None:
-        """Thousands may wait, each with a read of its socket: as many as a turn may take."""
+    def _change(self) -> None:
+        """Thousands may be here, or wait, each with a read of its socket: as many as a turn may
+        take.
+        """
         stint = Stint(self.clock)
-        while self._forgiven:
-            self._serve(self._forgiven.popleft())
-            if stint.over():
-                break
-        if self._forgiven:
-            asyncio.get_running_loop().call_later(SHORTEST, self._serve_forgiven)
+        try:
+            while self._changing:
+                self._changing.popleft()()
+                if stint.over():
+                    break
+        finally:
+            if self._changing:
+                asyncio.get_running_loop().call_later(SHORTEST, self._change)
 
     def toll(
         self, whose: str, client: str, turn: Callable[[], None],
