@@ -174,6 +174,28 @@ async def test_all_that_was_asked_is_answered_in_order(tmp_path: Path, limits: L
         assert len(node.broker.state.queues["q"].messages) == count
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"POST /publish/a?qos=1 HTTP/1.1\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi",
+        b"POST /publish/a?qos=1 HTTP/1.0\r\ncontent-length: 2\r\n\r\nhi",
+        b"POST /publish/a?qos=1 HTTP/1.1\r\ncontent-length: 2\r\n\r\nhi" * 120,
+    ],
+    ids=["Connection: close", "HTTP/1.0", "too many"],
+)
+async def test_so_is_the_last_that_a_connection_is_for(tmp_path: Path, said: bytes) -> None:
+    """It was to be closed behind the answer, which waited for the disk, and was closed before."""
+    settings = Settings(listen=("127.0.0.1:0",), data=str(tmp_path / "data"))
+    async with Node(settings) as node:
+        for _ in range(5):
+            assert (await answered(node, said)).startswith(OK)
+        login = codec.connect(b"c", True, 60) + codec.publish(b"a", b"hi", 1, packet_id=9)
+        for _ in range(5):
+            assert (await answered(node, login + codec.DISCONNECT_PACKET)).endswith(b"\x40\2\0\x09")
+        metrics = node.broker.metrics
+        await until(lambda: metrics.connections_ended == metrics.connections)
+
+
 async def test_who_says_no_more_waits_for_nothing(tmp_path: Path) -> None:
     """It may be gone: a message that came would be shown to nobody. What is there it gets."""
     async with serving(tmp_path, Limits()) as node:
