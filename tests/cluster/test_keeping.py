@@ -563,6 +563,25 @@ def test_clocks_that_were_all_ahead_and_are_set_back_stop_nothing(world: Keepers
     assert not world.members["b"].hearing.refused
 
 
+def test_nor_do_they_if_nothing_had_been_said_before(world: Keepers) -> None:
+    """Then no number that was taken said how far they are."""
+    world.clock.seconds += 7200
+    world.wait(1)
+    world.lasting("b", "device", "x")
+    world.wait(2)
+    world.clock.seconds -= 7200
+    for name in "ab":
+        newest = max(row.time for row in world.log(name).rows)
+        member = world.restart(name)
+        recalls(member, member.broker, newest)
+    world.restart("b")
+    world.meet()
+    world.say(world.client("a", "writer"), "x", b"1")
+    world.wait(2)
+    assert world.waiting("b", "device") == [b"1"]
+    assert not world.members["b"].hearing.refused
+
+
 def test_who_lost_its_journal_knows_nothing_of_who_is_away(world: Keepers) -> None:
     """Without copies nobody can say what the other one wants; once that is back, all is kept."""
     world.lasting("b", "device", "x")

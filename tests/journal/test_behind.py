@@ -230,3 +230,23 @@ def test_a_disk_that_takes_nothing_is_said_once(
     for _ in range(3):
         one.note(2 * ASTRAY, 0)
     assert caplog.text.count("cannot be written") == 1
+
+
+async def test_rows_that_were_ahead_are_of_a_start_whose_clock_is_a_little_behind(
+    tmp_path: Path,
+) -> None:
+    """They were of the machine's clock at that start, and rows go on half an hour later: all that
+    was to last for less was over.
+    """
+    Settable.by = 365 * 86_400 * SECOND
+    async with Node(settings(tmp_path)) as node:
+        await leave_something(node)
+        late = codec.publish(b"$delayed/200/x", b"later", 1, packet_id=9)
+        await said(node, codec.connect(b"other", True, 60), late, until=b"\x40\2\0\x09")
+    for seconds in (0, -1_800):
+        Settable.by = seconds * SECOND
+        async with Node(settings(tmp_path)) as node:
+            state, now = node.broker.state, node.clock.stamp()
+            assert 200 * SECOND < state.sessions["mqtt", "away"].expires - now <= 300 * SECOND
+            (due,) = state.delayed.values()
+            assert 100 * SECOND < due - now <= 200 * SECOND

@@ -48,6 +48,7 @@ SLOW: Final = "slow node"
 STOPPED: Final = "$stopped"  # which message stopped this node's own stream last
 HELD: Final = "$held/"  # before an estate: it was taken over, and through how many nodes it came
 TOOK: Final = "$took/"  # before ESTATE/ORIGIN: how far it has what was kept for it
+AHEAD: Final = "$ahead"  # the time of its last row, when its clock had been ahead and was set back
 OF: Final = "$of/"  # before ESTATE/PROTOCOL/CLIENT: that session, or queue, is of it: 1
 ALSO: Final = 2  # or is not, and has what was in a queue of its name that was
 

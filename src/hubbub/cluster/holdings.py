@@ -14,7 +14,7 @@ from typing import Final
 
 from hubbub.cluster import estates, frames
 from hubbub.cluster.directory import Directory
-from hubbub.cluster.estates import HELD, OF, Key, taken_row, took_of
+from hubbub.cluster.estates import AHEAD, HELD, OF, Key, taken_row, took_of
 from hubbub.cluster.retained import UNSAID
 from hubbub.core.broker import Broker
 from hubbub.schema import name_to_wire
@@ -84,6 +84,17 @@ class Holdings:
         if pair not in self._took:
             self._took[pair] = self.broker.state.taken.get(took_of(*pair), 0)
         return self._took[pair]
+
+    def was_ahead(self, time: int) -> None:
+        """The journal's last row is of that time, which is to come: the clock had been ahead."""
+        if time > self.broker.state.taken.get(AHEAD, 0):
+            self.broker.change(taken_row(AHEAD, time))
+
+    def latest(self) -> int:
+        """No number begins later, of what others keep: they begin at their clocks' time, and those
+        were ahead with this one's.
+        """
+        return max(self.broker.clock.stamp(), self.broker.state.taken.get(AHEAD, 0))
 
     def note(self, estate: str, origin: str, number: int) -> None:
         """It is in the journal when the frame is, or the piece of an adoption."""

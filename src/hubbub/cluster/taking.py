@@ -166,7 +166,7 @@ def keep(membership: Membership, node: Node, kept: frames.Kept) -> Iterator[None
         return None  # nor have we; how far we are is noted of estates that are somebody's alone
     took = membership.holdings.took(kept.estate, kept.origin)
     # Numbers go on from where they were, also where all clocks were ahead and are set back now.
-    latest = max(membership.broker.clock.stamp(), took) + CLUSTER_CLOCK_SECONDS * 1_000_000
+    latest = max(membership.holdings.latest(), took) + CLUSTER_CLOCK_SECONDS * 1_000_000
     if kept.number > latest:
         raise frames.Foreign(f"a kept message of the number {kept.number}, which is to come")
     if lacks := lacks_room(membership, node):

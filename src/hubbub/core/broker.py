@@ -25,7 +25,6 @@ from hubbub.core.limits import (
     AUDIENCES,
     BACKLOG_BYTES,
     BACKLOG_MESSAGES,
-    CLOCK_BEHIND,
     INFLIGHT,
     ROUTES,
     SHORTCUTS,
@@ -383,21 +382,15 @@ class Broker(Context):
         if self.log.position:
             self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
         for state in list(self.state.sessions.values()):
-            ahead = state.left - now  # of a snapshot of a clock that was wrong
-            by = -ahead if ahead > CLOCK_BEHIND * 1_000_000 else late
-            if by and not state.connected:
-                self._lengthen(state, by)
+            first = self.log.position + 1
+            for row in longer(state, late, now):
+                self.change(row)
+            self.log.together(first)  # its end takes its will away
             self.take_up(state, by_name.get(state.protocol))
             self.log.shelve()  # a hub that was killed has a row for each, and one for its will
         self.groups.give_all_again(sorted(self.state.on_loan))
         if not self.undecided:
             publish_wills(self.state.wills.values(), by_name)
-
-    def _lengthen(self, state: SessionState, by: int) -> None:
-        first = self.log.position + 1
-        for row in longer(state, by):
-            self.change(row)
-        self.log.together(first)  # its end takes its will away
 
     def take_up(self, state: SessionState, protocol: Revival | None) -> None:
         """A session of another time, or of another node, is one that is away here."""

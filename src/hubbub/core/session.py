@@ -26,7 +26,7 @@ from mypy_extensions import mypyc_attr
 from hubbub import schema
 from hubbub.core.batch import LEFT
 from hubbub.core.gate import Opening
-from hubbub.core.limits import LINK_CHOKED
+from hubbub.core.limits import CLOCK_BEHIND, LINK_CHOKED
 from hubbub.core.message import Encoding, Message, Run, first_in, read_json, run_of
 from hubbub.core.metrics import Traffic
 from hubbub.core.rights import Rights
@@ -638,13 +638,19 @@ def away_row(state: SessionState, expires: int, left: int) -> Row:
     )  # fmt: skip
 
 
-def longer(state: SessionState, by: int) -> list[Row]:
-    """The rows by which what ends of a session that is away does so later. Less than 0: that much
-    earlier, for it went away as much later than now; its will has a time, which was righted.
+def longer(state: SessionState, late: int, now: int) -> list[Row]:
+    """The rows by which what ends of a session that is away does so as much later. Of a snapshot of
+    a clock that was far ahead it went away in a time to come, and ends as much earlier; its will
+    has a time, which was righted.
     """
-    rows, left = list[Row](), state.left + min(by, 0)
+    ahead = state.left - now
+    by = -ahead if ahead > CLOCK_BEHIND * 1_000_000 else late
+    rows = list[Row]()
+    if state.connected or not by:
+        return rows
     if state.expires or by < 0:
-        rows.append(away_row(state, max(state.expires + by, 1) if state.expires else 0, left))
+        expires = max(state.expires + by, 1) if state.expires else 0
+        rows.append(away_row(state, expires, state.left + min(by, 0)))
     if state.will is not None:  # also where it has no end: the row before takes it away
         due = state.will.expires
         rows.append(state.will._replace(expires=due + max(by, 0) if due else 0))

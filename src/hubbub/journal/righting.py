@@ -11,7 +11,7 @@ stay as they were written. `writer` takes rows so at a start and when they are r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Final
 
@@ -24,17 +24,32 @@ _TIME: Final = itemgetter(Row._fields.index("time"))
 
 class Righting:
     """`start`: when the hub started (UTC microseconds). `upto`: the last row that it found then;
-    later ones are its own, and right.
+    later ones are its own, and right. `begins`: says when it starts, which its last row decides
+    where the clock is a little behind that; asked when there is a row that is ahead.
     """
 
-    def __init__(self, start: int, upto: int = ENDLESS) -> None:
-        self.start = start
+    def __init__(
+        self, start: int, upto: int = ENDLESS, begins: Callable[[], int] | None = None
+    ) -> None:
         self.upto = upto
+        self._begins = begins
+        self._begin(start)
+
+    def _begin(self, start: int) -> None:
+        self.start = start
         self._latest = start + CLOCK_BEHIND * 1_000_000
+
+    def began(self, start: int) -> None:
+        """All was read, and that is when it started."""
+        self._begins = None
+        self._begin(start)
 
     def concerns(self, times: Iterable[int]) -> bool:
         """Whether a row that was written at one of these times is not taken as it is."""
-        return max(times) > self._latest
+        latest = max(times)
+        if latest > self._latest and self._begins is not None:
+            self.began(self._begins())
+        return latest > self._latest
 
     def rows(self, rows: list[Row]) -> list[Row]:
         if not self.concerns(map(_TIME, rows)):

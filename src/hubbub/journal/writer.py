@@ -122,8 +122,10 @@ class Journal(Intake):
         self._full = True
         self._ends_at = 0  # the row with which it ends, while some before that wait; 0 = not yet
         self._newest = 0
-        self.righting = Righting(clock.stamp())
+        self.righting = Righting(clock.stamp(), begins=self._begins)
         self.clock_behind = Behind(self.directory.behind)
+        self.begun = 0  # up to which row this start has made rows of what it found
+        self.ahead = 0  # the time of the last row, if that is to come: the clock had been ahead
         self.late = 0  # microseconds of the time since the last row that did not pass, but were set
         # What is on the disk
         self.disk = Disk(
@@ -269,6 +271,8 @@ class Journal(Intake):
         """Number on above all that could have been seen, at the end of the last segment."""
         disk, files = self.disk, self._read.files
         self._report(self.clock.begin(self._newest))
+        self.righting.began(self.clock.stamp())
+        self.ahead = self._newest if self._newest > self.clock.stamp() else 0
         self.late = self.clock_behind.late(self.clock.stamp())
         if self.late:
             self._report(
@@ -289,6 +293,17 @@ class Journal(Intake):
     def _seen(self, committed: int) -> int:
         """The last number that could have been seen: the last file begins behind that."""
         return max([committed, *(file.first - 1 for file in self._read.files[-1:])])
+
+    def _begins(self) -> int:
+        """When this start is, before all is read: the last row says it."""
+        newest = 0
+        for first, following in self.directory.spans():
+            if not following or following > self._read.snapshot_seq + 1:
+                with Content(self.directory.segment(first)) as content:
+                    if frames := content.rows_frames(following):
+                        newest = content.rows(frames[-1])[-1].time
+        self.clock.begin(newest)
+        return self.clock.stamp()
 
     def _lost(self, last: int, before: int) -> None:
         if before > last:

@@ -59,11 +59,13 @@ def member(
     return found
 
 
-def recalls(membership: Membership | None, broker: Broker) -> list[Revival]:
+def recalls(membership: Membership | None, broker: Broker, ahead: int = 0) -> list[Revival]:
     """Who makes the nodes for which messages were kept. A hub that is alone keeps them until their
     time is over, in case it is to be a node again, and says so. What a dead node had, and had not
-    come whole, comes once more.
+    come whole, comes once more. `ahead`: the time of the last row, if that is to come.
     """
+    if membership is not None and ahead:
+        membership.holdings.was_ahead(ahead)
     for name in list(broker.state.adopting):
         broker.change(adopted(name, live=False))
     if membership is not None:

@@ -136,7 +136,6 @@ class Node:
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._astray = False
-        self._begun = 0  # up to that row is what this start made of the journal
 
     # Life
 
@@ -395,9 +394,9 @@ class Node:
         with not_collecting():
             if self.journal is not None:
                 self._fold(self.journal)
-                revivals = cluster.recalls(self.membership, self.broker)
+                revivals = cluster.recalls(self.membership, self.broker, self.journal.ahead)
                 self.broker.recover([*self.protocols, *revivals], self.journal.late)
-                self._begun = self.journal.position
+                self.journal.begun = self.journal.position
             self.recovered()
 
     def handed_listener(self, origins: tuple[str, ...]) -> Listener:
@@ -576,10 +575,10 @@ class Node:
 
     def _steer(self) -> None:
         """Keep the time of rows near the machine's, and say if that clock was set."""
-        ahead = self.clock.steer()
+        ahead, journal = self.clock.steer(), self.journal
         said = astray(ahead)
-        if self.journal is not None and self.journal.durable >= self._begun:
-            self.journal.clock_behind.note(-ahead, self.clock.stamp())
+        if journal is not None and journal.durable >= journal.begun:
+            journal.clock_behind.note(-ahead, self.clock.stamp())
         if said and not self._astray:
             log.warning("%s", said)
         self._astray = said != ""

@@ -334,14 +334,13 @@ class Socket(Arriving):
             self.hub.schedule()
 
     def eof_received(self) -> bool:
-        """A peer that only stopped sending still gets what it asked for before: what is held for
-        the disk, too, if it was the last. TLS knows no such half-closed connections.
+        """A peer that only stopped sending still gets what it asked for before. TLS knows no such
+        half-closed connections.
         """
-        link, connection = self.link, self.connection
-        if self.secure or link is None or connection is None:
+        if self.secure or self.link is None or self.connection is None:
             return False
-        if not link.closing:
-            self.run(connection.said_all)
+        if not self.link.closing:  # else it ends behind what is held for the disk
+            self.run(self.connection.said_all)
         return True
 
     def pause_writing(self) -> None:
