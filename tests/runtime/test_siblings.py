@@ -7,11 +7,13 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from hubbub.core.broker import Broker
 from hubbub.core.limits import LINK_CHOKED, MIB
 from hubbub.core.session import Session
 from hubbub.runtime.siblings import ANSWER_SECONDS, Siblings
+from hubbub.web.guarded import MISTAKE
 from hubbub.web.together import Done, Together
 from tests.clients import PATIENCE
 from tests.cluster.world import World
@@ -112,6 +114,33 @@ async def test_what_is_to_be_done_may_take_longer_than_an_answer(
     first = together(pair.a, nothing, does)
     done = await pair.carried(first.do("empty", {"name": "jobs"}, asks))
     assert done == Done({"name": "jobs"})
+
+
+async def broken(given: dict[str, str], asks: Session) -> dict[str, str]:
+    raise ZeroDivisionError
+
+
+async def short_of_copies(given: dict[str, str], asks: Session) -> dict[str, str]:
+    raise HTTPException(503, "no quorum")
+
+
+@pytest.mark.parametrize(
+    ("deed", "status", "said"), [(broken, 500, MISTAKE), (short_of_copies, 503, "no quorum")]
+)
+async def test_what_fails_there_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, deed: Any, status: int,
+    said: str,
+) -> None:  # fmt: skip
+    """Who asked waited for a minute, and was told that the process does not answer."""
+    pair = Pair(monkeypatch)
+    asks, does = pair.world.client("a", "ann"), pair.world.members["b"].broker
+    together(pair.b, deed, does)
+    first = together(pair.a, nothing, does)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(HTTPException) as failed:
+            await pair.carried(first.do("empty", {"name": "jobs"}, asks))
+    assert (failed.value.status_code, failed.value.detail) == (status, said)
+    assert ("ZeroDivisionError" in caplog.text) == (deed is broken)
 
 
 async def test_who_goes_meanwhile_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,8 +246,8 @@ async def test_queues_that_are_full_are_named_and_of_many_some(
             await page.run("const box = find('input[type=search]'); box.value = 'q249';"
                            "box.dispatchEvent(new Event('input'));"
                            "await until(() => find('td', '1, full'))")
-        status = await node.status(1)
-        assert _attention(status) == ["a queue is full: q245"]
+        said_there = await node.status(1)
+        assert _attention(said_there) == ["a queue is full: q245"]
 
 
 UNSEEN: Final = "adm\u200bin\u202e"  # looks like another name, and turns what follows around

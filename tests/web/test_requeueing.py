@@ -18,6 +18,7 @@ from hubbub.core.message import Message
 from hubbub.core.queue import QueueSettings
 from hubbub.core.session import Silent
 from hubbub.web import requeueing
+from hubbub.web.guarded import MISTAKE
 from hubbub.web.requeueing import LOOKED, REQUEUE
 from tests.command import hubbub
 from tests.process import StartHub
@@ -221,6 +222,31 @@ async def _killed(url: str, hub: Any) -> bool:
         hub.stop(signal.SIGKILL)
         answer = await asyncio.gather(asking, return_exceptions=True)
     return isinstance(answer[0], Exception)
+
+
+async def test_what_breaks_on_the_way_is_said_and_what_was_done_before_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was answered as if all were well, and that somebody moved them was told nowhere."""
+    async with served(tmp_path) as browser:
+        broker = browser.node.broker
+        for name in ("jobs", "dead"):
+            broker.queues.named(name)
+        for number in range(3):
+            died(browser, b"%d" % number)
+        read, bad = broker.log.read, list(broker.state.queues["dead"].messages.values())[2]
+
+        def breaks(seq: int) -> Message | None:
+            if seq == bad:
+                raise ZeroDivisionError
+            return read(seq)
+
+        monkeypatch.setattr(broker.log, "read", breaks)
+        caplog.set_level("INFO", "hubbub.audit")
+        answer = await browser.http.post(REQUEUE, params={"name": "dead", "to": "jobs"})
+        assert answer.status_code == 500 and answer.json()["detail"] == MISTAKE
+        assert payloads(browser, "jobs") == [b"0", b"1"]
+        assert "ZeroDivisionError" in caplog.text and "requeue $queue/dead: done" in caplog.text
 
 
 @pytest.mark.interop

@@ -55,6 +55,7 @@ from hubbub.web.guarded import (
     HISTORY,
     IDS,
     JOURNAL,
+    MISTAKE,
     PAGE,
     PUBLISH,
     QUEUE,
@@ -159,7 +160,9 @@ class Application:
                 Route(script.PATH, self._script),
                 Route(script.TYPES, self._script),
             ],
-            exception_handlers={404: _not_found, 405: _not_so, 500: _erred},
+            exception_handlers={
+                404: _not_found, 405: _not_so, 500: _erred, HTTPException: _failed
+            },  # fmt: skip
         )
         # Lifespan and WebSockets are the mounted application's; ours has none.
         ws, lifespan = ("websockets-sansio", "auto") if mounted is not None else ("none", "off")
@@ -539,7 +542,12 @@ async def _not_so(request: WebRequest, error: Exception) -> Response:
 
 
 async def _erred(request: WebRequest, error: Exception) -> Response:
-    return _no(request, 500, "the hub made a mistake: its log says which")
+    return _no(request, 500, MISTAKE)
+
+
+async def _failed(request: WebRequest, error: Exception) -> Response:
+    said = cast(HTTPException, error)
+    return _no(request, said.status_code, said.detail)
 
 
 def _no(

@@ -100,10 +100,12 @@ class Away:
 
     async def _ended(self, given: dict[str, str], asks: Session) -> dict[str, Any] | None:
         over = list[str]()
-        await done_in_turns(self._hub, self._end(given, over))
-        if over:
-            away = f"{given['protocol']} {len(over)} away for {int(given['away']) / DAY:g} days"
-            await self._together.managed(asks, "end sessions", away)
+        try:
+            await done_in_turns(self._hub, self._end(given, over))
+        finally:
+            if over:
+                away = f"{given['protocol']} {len(over)} away for {int(given['away']) / DAY:g} days"
+                await self._together.managed(asks, "end sessions", away)
         return {"count": len(over)}
 
     def _end(self, given: dict[str, str], over: list[str]) -> Iterator[None]:

@@ -65,6 +65,7 @@ BY_NAME: Final = (
     PUBLISH, IDS, RETAINED, TAIL, QUEUE, CLIENTS, SESSIONS, DELAYED, NODES, BRIDGES, HISTORY,
 )  # fmt: skip
 ADMISSION: Final = "hubbub.admission"  # where a scope keeps who its request comes from
+MISTAKE: Final = "the hub made a mistake: its log says which"
 BROKEN_OFF: Final = "upload broken off"
 NOT_TAKEN: Final = "answer not taken"  # of pipelined requests, by who has gone
 HEALTH: Final = "/healthz"

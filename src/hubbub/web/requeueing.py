@@ -139,9 +139,11 @@ class Requeueing:
             async with self._one:
                 await done_in_turns(self._hub, work.pieces())
         else:
-            await done_in_turns(self._hub, work.pieces())
-            if work.moved:
-                await self._together.managed(asks, "requeue", QUEUE + given["name"])
+            try:
+                await done_in_turns(self._hub, work.pieces())
+            finally:
+                if work.moved:
+                    await self._together.managed(asks, "requeue", QUEUE + given["name"])
         return {
             "moved": work.moved, "stayed": work.stayed, "next": work.next, "before": work.before,
             "places": list(work.places),

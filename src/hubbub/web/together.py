@@ -12,10 +12,12 @@ has no siblings, and nothing of this costs it anything. Called by `web.app`, `we
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from hubbub.core.broker import Broker
@@ -24,9 +26,12 @@ from hubbub.core.session import Session, Silent
 from hubbub.runtime.figures import Figures, together
 from hubbub.runtime.siblings import DEED_SECONDS, Says, Siblings
 from hubbub.web import listing
-from hubbub.web.guarded import refused
+from hubbub.web.guarded import MISTAKE, refused
+
+log = logging.getLogger("hubbub.web")
 
 LIST, REFUSALS, POINTS, DEED = "list", "refusals", "points", "deed"  # what they ask one another
+FAILED: Final = "failed"  # in what a deed says at another process: a status, and why
 ALIKE: Final = ("retained",)  # kinds of which every process has all
 # Kinds of few things that are put in order, of all processes together, and by what.
 ORDERED: Final[dict[str, Callable[[dict[str, Any]], float]]] = {
@@ -189,6 +194,8 @@ class Together:
         about = dict.fromkeys(numbers, _encoded([deed, given, who]))
         found = await siblings.say(about, DEED, DEED_SECONDS)
         said = next((json.loads(one) for one in found.values() if one), None)
+        if said is not None and FAILED in said:
+            raise HTTPException(*said[FAILED])
         silent = [str(number) for number in numbers if number not in found]
         return Done(said, f"process {', '.join(silent)} does not answer" if silent else "")
 
@@ -202,7 +209,13 @@ class Together:
         deed, about, (protocol, client, user, address, payer) = json.loads(given)
         asks = Silent(protocol, client, self._hub.broker.open)
         asks.user, asks.address, asks.payer = user, address, payer
-        said = await self.deeds[deed](about, asks)
+        try:
+            said = await self.deeds[deed](about, asks)
+        except HTTPException as error:
+            said = {FAILED: [error.status_code, error.detail]}
+        except Exception:  # without an answer who asks would wait for a minute
+            log.exception("to %s for another process broke the hub's own code", deed)
+            said = {FAILED: [500, MISTAKE]}
         return _encoded(said) if said is not None else b""
 
 

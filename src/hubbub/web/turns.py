@@ -15,15 +15,22 @@ SECONDS: Final = 2.0  # of one request: who asks waits for ten, and is told wher
 
 
 async def done_in_turns(hub: Inside, work: Iterator[None]) -> None:
-    """Do it piece by piece; what comes of it is the work's to say."""
+    """Do it piece by piece; what comes of it is the work's to say. What breaks it is raised here:
+    what was done before stays done, and who asked is not told that all is well.
+    """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def pieces() -> Iterator[None]:
         try:
             yield from work
-        finally:
             if not done.done():
                 done.set_result(None)
+        except Exception as error:
+            if done.done():  # nobody waits for it any more
+                raise
+            done.set_exception(error)
+        finally:
+            done.cancel()  # if it is not done: the hub stops
 
     hub.broker.in_turns(pieces())
     hub.schedule()
