@@ -60,6 +60,7 @@ export class Overview {
     const now = await get("status", { limit: 200 });
     for (const name of now.processes ? SUMMED : [])
       now[name] = sum(now.processes.map((one) => one[name] ?? 0));
+    if (now.processes) now.dropped = together(now.processes.map((one) => one.dropped ?? {}));
     await this.figures.refresh(now.time);
     const seconds = this.before?.started === now.started ? (now.time - this.before.time) / 1e6 : 0;
     now.rates = {};
@@ -135,13 +136,20 @@ function needs(now, figures) {
     if (one.state === "behind") add("warn", `The pipeline ${one.name} is behind by ${span(one.behind_seconds ?? 0)}`);
   }
   const seconds = 10, lost = late("dropped").reduce((all, one) => all + one * seconds, 0);
-  if (lost >= 1) add("warn", `${number(lost)} messages were lost in the last ten minutes: ${reasons(now.dropped)}`);
+  if (lost >= 1) add("warn", `${number(Math.round(lost))} messages were lost in the last ten minutes: ${reasons(now.dropped)}`);
   const logins = late("logins_refused").reduce((all, one) => all + one * seconds, 0);
-  if (logins >= 10) add("warn", `${number(logins)} logins were refused in the last ten minutes: see Security`);
+  if (logins >= 10) add("warn", `${number(Math.round(logins))} logins were refused in the last ten minutes: see Security`);
   if (Math.max(0, ...late("loop_ms_99").slice(-6)) > 250) add("warn", "The hub comes late to its work: its processor is full");
   if (Math.max(0, ...late("commit_ms_99").slice(-6)) > 1000) add("warn", "The disk is slow: commits take more than a second");
   if (now.journal.folds_failed) add("warn", `${number(now.journal.folds_failed)} folds of the journal failed: see the log`);
   return found.sort(([one], [other]) => (one === other ? 0 : one === "bad" ? -1 : 1)).slice(0, 12);
+}
+
+/** Counts by name, of all together. */
+function together(counts) {
+  const found = {};
+  for (const [name, count] of counts.flatMap(Object.entries)) found[name] = (found[name] ?? 0) + count;
+  return found;
 }
 
 const reasons = (dropped) =>
