@@ -107,12 +107,13 @@ def call(
     request = _request(body, file)
 
     async def work(hub: SwitchClient) -> None:
-        hint = asyncio.ensure_future(_hint(hub, name, PATIENCE_SECONDS))
+        late = asyncio.Event()
+        hint = asyncio.ensure_future(_hint(hub, name, late))
         try:
             print_payload(await hub.call(name, request, timeout, keep=False))
         except CallTimeout:
-            if not hint.done():
-                await _hint(hub, name)
+            late.set()
+            await hint
             raise
         finally:
             hint.cancel()
@@ -120,9 +121,12 @@ def call(
     _do(where, work)
 
 
-async def _hint(hub: SwitchClient, name: str, after: float = 0.0) -> None:
-    """Say that nobody serves the queue, if so, and which one may have been meant."""
-    await asyncio.sleep(after)
+async def _hint(hub: SwitchClient, name: str, late: asyncio.Event) -> None:
+    """Say once that nobody serves the queue, if so, and which one may have been meant: after a
+    while, or when it is late.
+    """
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(late.wait(), PATIENCE_SECONDS)
     with contextlib.suppress(OSError, Refused):
         served = await hub.list()
         if name not in served:
