@@ -77,6 +77,31 @@ def test_many_threads_at_once() -> None:
 # The disk
 
 
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt()])
+def test_a_function_that_ends_the_program_ends_the_hub_in_order(
+    leaving: BaseException, tmp_path: Path
+) -> None:
+    def onmsg(*arguments: Any) -> None:
+        hub.publish(b"the last", "told", retain=True)
+        raise leaving
+
+    closed = threading.Event()
+    hub = Hub(listen=LISTEN, data=tmp_path, onclose=lambda *arguments: closed.set())
+    with pytest.raises(type(leaving)), hub:
+        with blocking.connect(f"smq://{hub.addresses[0]}"):
+            hub.subscribe("leave", onmsg)
+            hub.publish(b"", "leave")
+            assert closed.wait(PATIENCE)
+        with pytest.raises(HubbubError, match="does not run"):
+            while True:
+                hub.create("a")
+    heard: list[bytes] = []
+    with Hub(data=tmp_path) as again:
+        again.subscribe("told", lambda data, *rest: heard.append(data))
+        again.create("a")
+    assert heard == [b"the last"]
+
+
 async def test_flush_waits_until_what_was_published_is_on_the_disk(tmp_path: Path) -> None:
     async with Hub(data=tmp_path) as hub:
         log = hub.node.broker.log

@@ -48,8 +48,8 @@ from hubbub.embed.cluster import Cluster
 from hubbub.embed.options import settings_of
 from hubbub.embed.peer import SUBTID, Info, Peer, Peers, Sock
 from hubbub.embed.program import Program
+from hubbub.embed.thread import OwnThread
 from hubbub.errors import HubbubError
-from hubbub.runtime.loop import new_event_loop
 from hubbub.runtime.node import Node
 from hubbub.web.upgrade import Upgrades, is_smq
 
@@ -166,8 +166,7 @@ class Hub:
         self._observing: dict[str, tuple[Function, str | int]] = {}
         self._upgrades: Upgrades | None = None
         self._flushing: list[Flushed] = []
-        self._ending: asyncio.Event | None = None
-        self._runner: threading.Thread | None = None
+        self._own_thread: OwnThread | None = None
 
     # Life
 
@@ -235,10 +234,7 @@ class Hub:
 
     def __enter__(self) -> Hub:
         """Run in a thread of its own, where the program's functions are called too."""
-        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._runner = threading.Thread(target=self._run, args=(ready,), name="hubbub", daemon=True)
-        self._runner.start()
-        ready.result()
+        self._own_thread = OwnThread(self.start, self.stop)
         return self
 
     def __exit__(
@@ -247,24 +243,8 @@ class Hub:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._runner is not None and self._ending is not None
-        self._handed.ask(self._ending.set)
-        self._runner.join()
-
-    def _run(self, ready: concurrent.futures.Future[None]) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._run_until_told(ready))
-
-    async def _run_until_told(self, ready: concurrent.futures.Future[None]) -> None:
-        self._ending = asyncio.Event()
-        try:
-            await self.start()
-        except BaseException as error:
-            ready.set_exception(error)
-            return
-        ready.set_result(None)
-        await self._ending.wait()
-        await self.stop()
+        assert self._own_thread is not None
+        self._own_thread.end()
 
     @property
     def addresses(self) -> list[str]:
