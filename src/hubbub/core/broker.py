@@ -382,15 +382,19 @@ class Broker(Context):
         if self.log.position:
             self.note(Row(0, 0, schema.DISCONNECT, properties=RESTARTED))
         for state in list(self.state.sessions.values()):
-            first = self.log.position + 1
-            for row in longer(state, late, now):
-                self.change(row)
-            self.log.together(first)  # its end takes its will away
+            if late or state.left > now:
+                self._lengthen(state, late, now)
             self.take_up(state, by_name.get(state.protocol))
             self.log.shelve()  # a hub that was killed has a row for each, and one for its will
         self.groups.give_all_again(sorted(self.state.on_loan))
         if not self.undecided:
             publish_wills(self.state.wills.values(), by_name)
+
+    def _lengthen(self, state: SessionState, late: int, now: int) -> None:
+        first = self.log.position + 1
+        for row in longer(state, late, now):
+            self.change(row)
+        self.log.together(first)  # its end takes its will away
 
     def take_up(self, state: SessionState, protocol: Revival | None) -> None:
         """A session of another time, or of another node, is one that is away here."""
