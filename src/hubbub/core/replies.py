@@ -3,8 +3,8 @@
     asker ---- request, reply-to A, correlation C ---->  consumer     sees sender N, or $client/N
     asker <--- to A, with C, `answers` the request ----  consumer     publishes to N
 
-N is of the space of client numbers. It is made when a consumer must see one; an asker that can
-be reached by its own number needs none. One user has a fifth of all at most. It lives until its
+N is of the space of client numbers. It is made when a consumer must see one; an asker that is
+reached by its own number, and says no more, needs none. One user has a fifth of all at most. It lives until its
 first reply or until its time is over; then it stands only as long as its request is still in a
 queue, so that a late reply can take it from there. Called by the broker and by sessions; no I/O.
 """
@@ -128,14 +128,15 @@ class Replies(Session):
         """The number to answer a message with a reply-to at; 0 if there are too many.
 
         `reader` is who gets to see it: if it has the message from a queue, its reply
-        acknowledges it there. The same request has the same id for everybody.
+        acknowledges it there. The same request has the same id for everybody. An asker's own
+        number says which request was meant only where that is known from a lease.
         """
-        if message.reply_to.startswith(CLIENT):
+        queued = message.seq in reader.leases  # a reader takes few of these at a time
+        if message.reply_to.startswith(CLIENT) and (queued or not message.correlation):
             return client_number(message.reply_to)
         number = message.reply_id or self._by_request.get(message.seq, 0)
         if number not in self:
             asker = self.broker.sessions.get((message.protocol, message.client))
-            queued = message.seq in reader.leases  # a reader takes few of these at a time
             if self.full() or (asker is not None and not queued and self.lacks(asker)):
                 return 0
             number = self._make(message, asker)

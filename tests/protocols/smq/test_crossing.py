@@ -182,6 +182,25 @@ def test_a_request_of_mqtt_5_on_a_topic_is_answered_with_its_correlation(town: T
     assert ann.hear() == [] and town.dropped("unknown topic") == 1
 
 
+def test_a_request_to_be_answered_at_a_number_keeps_its_correlation(town: Town) -> None:
+    """As our own client asks; a number alone does not say which of its requests is meant."""
+    ann = town.modern("ann", "$client/self", 0)
+    device = town.device(b"device-1")
+    door = device.subscribe(b"door")
+    number = town.number_of("ann")
+    own = b"$client/%d" % number
+    for to in ("door", f"$client/{device.etid}"):
+        asked = told(None, {spec.RESPONSE_TOPIC: own, spec.CORRELATION: b"42"})
+        ann.publish(to, b"open?", properties=asked)
+        [(_, tid, reply_id, _, _)] = device.hear()
+        assert tid in (door, device.etid) and isinstance(reply_id, int)
+        device.publish(reply_id, b"yes")
+        [heard] = ann.hear()
+        assert heard.endswith("correlation-data=42") and "=yes " in heard
+    ann.publish("door", b"open?", properties=told(None, {spec.RESPONSE_TOPIC: own}))
+    assert device.hear()[0][2] == number
+
+
 def test_a_publish_over_http_is_seen(town: Town) -> None:
     device = town.device(b"device-1")
     door = device.subscribe(b"door")
