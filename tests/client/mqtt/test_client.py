@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hubbub import Hub
 from hubbub.client.mqtt import Message, Will, connect, tls_context
 from hubbub.errors import CallFailed, CallTimeout, Refused, SettingError
 from tests.certificates import Authority
@@ -217,6 +218,21 @@ async def test_calls_and_services(url: str) -> None:
         with pytest.raises(CallTimeout, match="no reply"):
             await client.call("svc/nobody", b"", timeout=0.2)
         serving.cancel()
+
+
+async def test_a_call_whose_answer_cannot_come_any_more_says_so() -> None:
+    asked = asyncio.Event()
+    async with Hub(listen="127.0.0.1:0") as hub:
+        url = f"mqtt://{hub.addresses[0]}"
+        async with connect(url, version=5, backoff=(0.01, 0.02)) as client:
+            hub.subscribe("svc/slow", lambda *arguments: asked.set())
+            call = asyncio.create_task(client.call("svc/slow", timeout=WAIT))
+            await asked.wait()
+            hub.shutdown()
+            with pytest.raises(ConnectionError, match="ask again"):
+                await call
+            hub.subscribe("svc/fast", lambda data, ptid, *rest: hub.publish(b"yes", ptid))
+            assert (await client.call("svc/fast", timeout=WAIT)).payload == b"yes"
 
 
 async def test_a_filter_that_is_refused(hub_url: dict[str, str]) -> None:

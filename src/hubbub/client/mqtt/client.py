@@ -46,6 +46,7 @@ log = logging.getLogger("hubbub.client.mqtt")
 
 CONNECT_SECONDS: Final = 10.0  # until the broker has said yes
 CLOSE_SECONDS: Final = 5.0  # until what was written last has left
+OWN: Final = "$client/"  # at a hub: a topic of our own, for direct messages
 CONCURRENT: Final = 100  # requests one `serve` works on at a time
 REDIRECTIONS: Final = 3
 
@@ -218,6 +219,7 @@ class MqttClient(Entered):
         self.session_present = present
         self.version = packets.VERSIONS[connection.level]
         self.limits = connection.limits
+        self._give_up_calls(connection.limits.response_information)
         # Subscriptions first: what we send again may be for ourselves.
         self._subscriptions.attach(self._session, connection, present)
         # 3.1 does not say whether the session is present; a lasting one is.
@@ -453,7 +455,8 @@ class MqttClient(Entered):
         """Publish a request and return the reply. MQTT 5 only (4.10).
 
         CallTimeout if none comes within `timeout` seconds (None: it waits for ever), CallFailed if
-        the answer is that the service failed. The others are those of `publish`.
+        the answer is that the service failed, ConnectionError if a hub was lost meanwhile and knows
+        us by another number now. The others are those of `publish`.
         """
         correlation = next(self._numbers).to_bytes(8, "big")
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -474,19 +477,29 @@ class MqttClient(Entered):
 
     async def _reply_topic(self) -> str:
         """Where replies to us go; we are subscribed to it."""
-        connection = await self._connected()
-        if connection.level < 5:
-            raise SettingError(f"a call needs MQTT 5; {self._name} speaks {self.version}")
-        topic = wanted = f"reply/{self.client_id}"
-        information = connection.limits.response_information
-        if information.startswith("$client/"):  # a hub: a topic of our own, for direct messages
-            topic, wanted = information, "$client/self"
-        elif information:  # 3.2.2.3.15: the beginning of one that we may use
-            topic = wanted = f"{information.rstrip('/')}/{self.client_id}"
-        if wanted != self._reply_filter:
-            await self.subscribe(wanted, 0, _late)
+        while True:
+            connection = await self._connected()
+            if connection.level < 5:
+                raise SettingError(f"a call needs MQTT 5; {self._name} speaks {self.version}")
+            topic = wanted = f"reply/{self.client_id}"
+            information = connection.limits.response_information
+            if information.startswith(OWN):
+                topic, wanted = information, f"{OWN}self"
+            elif information:  # 3.2.2.3.15: the beginning of one that we may use
+                topic = wanted = f"{information.rstrip('/')}/{self.client_id}"
+            if wanted == self._reply_filter:
+                return topic
+            await self.subscribe(wanted, 0, _late)  # perhaps by another connection, so look again
             self._reply_filter = wanted
-        return topic
+
+    def _give_up_calls(self, address: str) -> None:
+        """A hub has let us in under this address: what is answered to an older one reaches nobody.
+        """
+        for (topic, _), reply in self._calls.items():
+            if topic.startswith(OWN) and topic != address and not reply.done():
+                text = "the connection was lost, and the address for the answer with it; ask again"
+                reply.set_exception(ConnectionError(f"{self._name}: {text}"))
+                reply.exception()  # who calls may still wait for something else, and give up there
 
     async def serve(self, topic_filter: str, handler: Handler, qos: int = 1) -> None:
         """Answer requests with what `handler(message)`, plain or async, returns. MQTT 5 only.
