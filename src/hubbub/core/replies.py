@@ -4,9 +4,10 @@
     asker <--- to A, with C, `answers` the request ----  consumer     publishes to N
 
 N is of the space of client numbers. It is made when a consumer must see one; an asker that is
-reached by its own number, and says no more, needs none. One user has a fifth of all at most. It lives until its
-first reply or until its time is over; then it stands only as long as its request is still in a
-queue, so that a late reply can take it from there. Called by the broker and by sessions; no I/O.
+reached by its own number, and says no more, needs none. One user has a fifth of all at most. It
+lives until its first reply or until its time is over; then it stands only as long as its request is
+still in a queue, so that a late reply can take it from there. Called by the broker and by sessions;
+no I/O.
 """
 
 from __future__ import annotations
