@@ -314,6 +314,22 @@ def test_what_was_sent_is_taken_back_by_who_sent_it() -> None:
     assert said(a, get("/list/")) == b'["used","read","asked"]', "another client made it"
 
 
+def test_what_was_sent_under_a_token_that_is_somebody_elses_now_stays() -> None:
+    hub = Hub()
+    hub.broker.queues.named("q")
+    hub.gate.rights = ruled("write $queue/q")
+    ann = hub.log_in("a")
+    for name in (b"0", b"1"):
+        assert said(ann, post("/request/q/a", b"x")) == b'[["q",%b]]' % name
+    assert said(ann, post("/withdraw/q/1")) == b"1"
+    ann.connection.lost("")
+    hub.gate.rights = ruled("write $queue/q")
+    bob = hub.log_in("a")
+    bob.say(post("/withdraw/q/0"))
+    assert bob.hear().startswith(b"HTTP/1.1 403 ")
+    assert list(hub.broker.state.queues["q"].messages) == [0]
+
+
 # The end of the hub
 
 

@@ -355,11 +355,14 @@ def take_out(shared: Shared, session: Visitor, queue: Queue, number: int) -> boo
 
 def withdraw(shared: Shared, session: Visitor, call: Call, request: Request) -> Answer:
     """Who sent a request takes it back; a queue that it made for that goes too, if nobody came."""
-    name, number = call.arguments[0], codec.integer(call.arguments[1])
-    queue, message = shared.broker.state.queues.get(name), _request(shared.broker, name, number)
+    broker, name, number = shared.broker, call.arguments[0], codec.integer(call.arguments[1])
+    queue, message = broker.state.queues.get(name), _request(broker, name, number)
     if queue is None or message is None:
         return Answer(b"0")
-    if (message.protocol, message.client) != (session.protocol, session.client):
+    same = (message.protocol, message.client) == (session.protocol, session.client)
+    if session.rights is not broker.open and message.seq <= session.since:
+        same = False  # the token may have been another user's then
+    if not same:
         raise Refused(403, f"The message {number} in the queue {name} is another client's.")
     taken = take_out(shared, session, queue, number)
     if shared.logins.is_unused(queue, session):
