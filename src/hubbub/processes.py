@@ -18,6 +18,7 @@ import gc
 import json
 import logging
 import math
+import mmap
 import os
 import re
 import select
@@ -317,6 +318,7 @@ class Parent:
         self._late = math.inf  # when one that has not stopped hangs
         self._looked = time.monotonic()
         self._signals: list[int] = []
+        self._time = memoryview(mmap.mmap(-1, 8)).cast("q")
 
     def run(self) -> int:
         """Until all have ended."""
@@ -393,7 +395,8 @@ class Parent:
             engine = None
             if not settings.cluster.url:
                 engine = Neighbours(self._place.sockets, number, count)
-            part = Part(number, _nodes(self._settings), engine, self._ports.binder())
+            nodes, binder = _nodes(self._settings), self._ports.binder()
+            part = Part(number, nodes, engine, binder, self._time)
             serve(settings, lambda: mine(self._reload()), self._app, (), part)
             code = 0
         except HubbubError as error:

@@ -55,13 +55,15 @@ _FIXED = (
 
 class Part(NamedTuple):
     """What one of several processes is given: its `number`, from 1; what all of them are called as
-    `nodes`; how it reaches the others, how it binds what all of them are bound to.
+    `nodes`; how it reaches the others, how it binds what all of them are bound to, and memory in
+    which they agree about the `time`.
     """
 
     number: int
     nodes: tuple[str, ...]
     engine: Engine | None
     bind: Callable[[Place, Sequence[ServerSocket]], ServerSocket]
+    time: memoryview
 
     def name(self) -> str:
         """In the log."""
@@ -103,6 +105,7 @@ async def _serve(
     node = hub.node
     if part is not None:
         node.bind = part.bind
+        node.clock.share(part.time)
         if part.engine is None:  # over NATS; sockets between processes know by themselves
             node.beside = part.nodes
         if node.gates.dynamic is not None:

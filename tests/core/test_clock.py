@@ -49,6 +49,31 @@ def test_stamps_are_the_machines_time(machine: Machine) -> None:
     assert clock.steer() == 0
 
 
+@pytest.mark.parametrize("by", [-2 * HOUR, -HOUR // 2, HOUR // 2, YEAR])
+def test_a_process_that_is_started_again_goes_by_the_time_of_the_others(
+    machine: Machine, by: int
+) -> None:
+    """Of one hub: for hours nobody heard it, and it nobody, where the clock had been set."""
+    common = memoryview(bytearray(8)).cast("q")
+    first = Clock()
+    first.share(common)
+    assert first.begin(machine.wall - SECOND) == "" and first.stamp() == machine.wall
+    first.steer()
+    machine.wall += by
+    machine.goes_on(SECOND)
+    first.steer()
+    second = Clock()
+    second.share(common)
+    assert second.stamp() == first.stamp(), "which life it is, is said before it begins"
+    assert second.begin(first.stamp() - SECOND) == ""
+    for _ in range(600):
+        machine.goes_on(SECOND)
+        first.steer()
+        second.steer()
+        assert abs(second.stamp() - first.stamp()) <= 1, "and both follow the machine's"
+    assert 49 * SECOND < abs(by) - abs(first.ahead()) < 51 * SECOND
+
+
 def test_what_came_in_one_read_has_one_stamp(machine: Machine) -> None:
     clock = Clock()
     for _ in range(2):

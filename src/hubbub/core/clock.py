@@ -7,7 +7,9 @@ machine's clock says by a twelfth of the time that passes at most (the rate at w
 too). A machine's clock that is set an hour back or a year ahead ends no delay and stops none; the
 time that the machine slept does count.
 
-Only a start takes the machine's clock as it is: see `begin`.
+Only a start takes the machine's clock as it is: see `begin`. Of several processes one that is
+started again goes by the time of those that run: they are one hub, and hear nobody whose time is
+another.
 """
 
 from __future__ import annotations
@@ -42,6 +44,16 @@ class Clock:
         self._steered = self._elapsed()
         self._slept = self._asleep()
         self._base = self._machine() - self._steered  # what is added to the monotonic clock
+        self._common: memoryview | None = None  # by all processes of this hub; 0 = none runs yet
+
+    def share(self, common: memoryview) -> None:
+        """Before it begins: memory that all processes have, with one number."""
+        self._common = common
+        self._reset(self._elapsed())
+
+    def _reset(self, elapsed: int) -> None:
+        common = self._common
+        self._base = common[0] if common is not None and common[0] else self._machine() - elapsed
 
     def now(self) -> float:
         return self._seconds()
@@ -73,8 +85,9 @@ class Clock:
         If the machine's clock is behind it by CLOCK_BEHIND at most, stamps go on from there. If it
         is further behind, the rows were written by a clock that was wrong: time begins again.
         """
-        behind = last - self._machine()
-        self._base = self._machine() - self._elapsed()
+        elapsed = self._elapsed()
+        self._reset(elapsed)
+        behind = last - elapsed - self._base
         self._slept = self._asleep()
         if behind > CLOCK_BEHIND * 1_000_000:
             self._last = 0
@@ -93,11 +106,17 @@ class Clock:
         if slept - self._slept > ASLEEP:  # that time has passed, for delays, too
             self._base += slept - self._slept
             self._slept = slept
-        ahead = elapsed + self._base - self._machine()
+        ahead = self.ahead()
         most = (elapsed - self._steered) // SLEW
         self._base -= max(-most, min(most, ahead))
         self._steered = elapsed
+        if self._common is not None:
+            self._common[0] = self._base
         return ahead
+
+    def ahead(self) -> int:
+        """How far stamps are ahead of the machine's clock."""
+        return self._elapsed() + self._base - self._machine()
 
     def _machine(self) -> int:
         return time.time_ns() // 1000

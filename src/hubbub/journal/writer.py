@@ -273,7 +273,8 @@ class Journal(Intake):
         self._report(self.clock.begin(self._newest))
         self.righting.began(self.clock.stamp())
         self.ahead = self._newest if self._newest > self.clock.stamp() else 0
-        self.late = self.clock_behind.late(self.clock.stamp())
+        still = max(0, -self.clock.ahead())  # as other processes are, by whose time it goes on
+        self.late = max(0, self.clock_behind.late(self.clock.stamp()) - still)
         if self.late:
             self._report(
                 f"the clock was set {self.late // 1_000_000} s ahead while the hub ran: sessions "
