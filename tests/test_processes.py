@@ -29,9 +29,11 @@ import pytest
 from hubbub import connect
 from hubbub.auth.passwords import add_user
 from hubbub.config.settings import Bridge, Journal, Limits, Listener, Settings
+from hubbub.core.clock import Clock
 from hubbub.errors import Refused
 from hubbub.journal import segments
-from hubbub.processes import Child, share_of
+from hubbub.processes import Child, Parent, share_of
+from hubbub.processes import Place as InPlace
 from hubbub.spark import options
 from hubbub.spark.hub import Hub
 from hubbub.spark.source import Reader
@@ -40,6 +42,8 @@ from tests.clients import PATIENCE, Mqtt, mqtt
 from tests.cluster.roaming import Place, Roaming
 from tests.cluster.test_queues import switch
 from tests.command import hubbub
+from tests.journal.rows import Desk
+from tests.journal.rows import message as row
 from tests.ports import free_port
 from tests.process import ROOT, RunningHub, StartHub
 from tests.runtime.test_control import Admin, beginning, create
@@ -840,6 +844,32 @@ def status_of_first(hub: RunningHub) -> dict[str, Any]:
                 return found
         except TimeoutError:
             continue
+
+
+def test_all_begin_at_the_last_row_of_any(tmp_path: Path) -> None:
+    """The machine's clock was set back by ten minutes while they were not there. One of them had
+    had nothing to do for as long; the two shut one another out for two hours. A third one's clock
+    was wrong.
+    """
+    second = 1_000_000
+    ahead = {1: -60 * second, 2: 600 * second, 3: 86_400 * second}
+    for number, microseconds in ahead.items():
+        desk = Desk(tmp_path / str(number))
+        desk.journal.clock._base += microseconds
+        desk.write(row(b"x"))
+        desk.close()
+    settings = Settings(data=str(tmp_path), processes=3)
+    (tmp_path / segments.PROCESSES).write_text("3\n")
+    parent = Parent(settings, lambda: settings, None)
+    parent._place = InPlace(settings)
+    parent._begin()
+    parent._place.close()
+    for number in ahead:
+        clock = Clock()
+        clock.share(parent._time)
+        said = clock.begin(segments.Directory(tmp_path / str(number)).newest())
+        assert abs(clock.ahead() - ahead[2]) < 10 * second
+        assert ("was wrong" in said) == (number == 3)
 
 
 @pytest.mark.interop

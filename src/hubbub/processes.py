@@ -38,6 +38,8 @@ from msgspec.structs import replace
 from hubbub import hangup
 from hubbub.cluster.neighbours import Neighbours, node_name
 from hubbub.config.settings import Listener, Settings
+from hubbub.core.clock import Clock
+from hubbub.core.limits import CLOCK_BEHIND
 from hubbub.errors import DirectoryError, HubbubError, SettingError, UnreadableError
 from hubbub.journal.files import make_folder, write_whole
 from hubbub.journal.lock import Lock
@@ -186,6 +188,7 @@ class Place:
 
     def __init__(self, settings: Settings) -> None:
         count, path = settings.processes, Path(settings.data)
+        self._path, self._journals = path, count if _records(settings) else 0
         self._lock: Lock | None = None
         self._temporary = ""
         if _records(settings):
@@ -239,6 +242,14 @@ class Place:
                 f"{path} is of {before} processes, and each has sessions and queues that no other "
                 f"one has: start with --processes {before}, or more"
             )
+
+    def newest(self, before: int) -> int:
+        """The time of the last row that any of them has written until then."""
+        times = [0]
+        for number in range(self._journals):
+            with contextlib.suppress(OSError):  # who starts there says it
+                times.append(Directory(self._path / str(number + 1)).newest())
+        return max(time for time in times if time <= before)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -325,6 +336,7 @@ class Parent:
         with contextlib.ExitStack() as stack:
             self._place = Place(self._settings)
             stack.callback(self._place.close)
+            self._begin()
             self._ports = Ports(self._settings)
             stack.callback(self._ports.close)
             waking = self._listen_to_signals()
@@ -337,6 +349,15 @@ class Parent:
                 self._end_hung()
                 self._kill_late()
         return self._code
+
+    def _begin(self) -> None:
+        """All go on from the last row of any, or one that had nothing to do for minutes would be as
+        far from the others where the machine's clock is behind that.
+        """
+        clock = Clock()
+        clock.share(self._time)
+        clock.begin(self._place.newest(clock.stamp() + CLOCK_BEHIND * 1_000_000))
+        clock.steer()
 
     def _listen_to_signals(self) -> socket.socket:
         """What can be read when one has come."""

@@ -48,6 +48,23 @@ def rows_in(directory: Directory, first: int) -> list[int]:
     return [one.last for one in frames_of(directory.segment(first))]
 
 
+@pytest.mark.parametrize(
+    ("last", "time"),
+    [(b"", 6), (bytes(4096), 6), (FRAMES[0][:-3], 6), (FRAMES[0][:-8] + b"damaged!", 6)],
+    ids=["whole", "zeros", "torn", "damaged"],
+)
+def test_the_last_row_that_is_whole_says_the_newest_time(
+    directory: Directory, last: bytes, time: int
+) -> None:
+    rows = [row._replace(time=row.seq) for row in ROWS]
+    assert directory.newest() == 0
+    frames = [bytes(frame.encode(rows[at : at + 2])) for at in (0, 2, 4)]
+    directory.segment(1).write_bytes(Header(1, 0, 1).encode() + b"".join(frames) + last)
+    assert directory.newest() == time
+    directory.segment(7).write_bytes(Header(7, 6, 7).encode())
+    assert directory.newest() == time, "nothing is in the last one yet"
+
+
 # Who holds it
 
 HOLD = """

@@ -36,6 +36,7 @@ writer, the roller and the readers.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -48,6 +49,7 @@ from typing import Final
 from hubbub.errors import DirectoryError, JournalError
 from hubbub.journal.content import Content, unreadable
 from hubbub.journal.files import make_folder, write_whole
+from hubbub.journal.frame import WHOLE
 from hubbub.journal.lock import Lock
 from hubbub.schema import FORMAT_VERSION
 
@@ -112,6 +114,15 @@ class Directory:
         """First seq of every segment file, and of the one after it (0 for the last)."""
         firsts = self.segments()
         return zip_longest(firsts, firsts[1:], fillvalue=0)
+
+    def newest(self) -> int:
+        """The time of the last row; 0 if there is none, or none that a hub reads again."""
+        for first, following in reversed([*self.spans()]):
+            with contextlib.suppress(JournalError), Content(self.segment(first)) as content:
+                for found in reversed(content.rows_frames(following)):
+                    if next(content.frames(found.at)).verdict == WHOLE:
+                        return content.rows(found)[-1].time
+        return 0
 
     def base(self, first: int) -> int:
         """Where the segment begins that a file is of: after a failed write it goes on in another.

@@ -297,13 +297,7 @@ class Journal(Intake):
 
     def _begins(self) -> int:
         """When this start is, before all is read: the last row says it."""
-        newest = 0
-        for first, following in self.directory.spans():
-            if not following or following > self._read.snapshot_seq + 1:
-                with Content(self.directory.segment(first)) as content:
-                    if frames := content.rows_frames(following):
-                        newest = content.rows(frames[-1])[-1].time
-        self.clock.begin(newest)
+        self.clock.begin(self.directory.newest())
         return self.clock.stamp()
 
     def _lost(self, last: int, before: int) -> None:
