@@ -457,7 +457,7 @@ class Fails:
 
 @pytest.mark.pure
 async def test_those_who_are_here_when_a_rate_is_set_pay_it_in_turns() -> None:
-    """Of 5,000 all others waited for 85 ms."""
+    """All in the turn in which the settings were read, 20 ms for 3,000."""
     found, looked = Rates(Clock(), Metrics()), list[Fails]()
     found.apply(Limits())
     here = [Fails(looked) for _ in range(1_000)]
