@@ -52,6 +52,22 @@ def test_of_several_processes_all_are_together_whichever_answers() -> None:
     assert top.rate(looks[0], looks[1], "messages_in") == 0
 
 
+def test_a_process_that_hung_or_died_does_not_make_a_rate_of_all_it_ever_did() -> None:
+    def look(at: float, *each: dict[str, Any]) -> dict[str, Any]:
+        return top.whole(answer(at, process="1 of 2", messages_in=0, processes=list(each)))
+
+    one = {"process": 1, "up": True, "started": 1_000_000, "messages_in": 5_000}
+    other = {**one, "process": 2, "messages_in": 9_000_000}
+    gone = {"process": 2, "up": False}
+    assert top.rate(look(10, one, gone), look(12, one, other), "messages_in") == 0
+    assert top.rate(look(10, one, other), look(12, one, gone), "messages_in") == 0
+    again = {**one, "started": 11_000_000, "messages_in": 40}
+    more = {**other, "messages_in": 9_000_200}
+    assert top.rate(look(10, one, other), look(12, again, more), "messages_in") == 100 + 20
+    assert "; process 2 does not answer" in top._title("http://h:1", look(10, one, gone))
+    assert "answer" not in top._title("http://h:1", look(10, one, other))
+
+
 def test_a_hub_that_was_started_again_begins_anew() -> None:
     before = answer(1000, messages_in=1_000_000)
     now = {"started": 2_000_000_000, "time": 2_004_000_000, "messages_in": 40}

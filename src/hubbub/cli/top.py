@@ -95,11 +95,11 @@ def looks(hub: Asked, interval: float, count: int) -> Iterator[tuple[Answer, Ans
 
 def whole(answer: Answer) -> Answer:
     """Of several processes all together: each look may come to another one of them."""
-    each = [one for one in answer.get("processes", ()) if one.get("up")]
-    for name in each[0] if each else ():
+    each = list(_each(answer).values())
+    for name in each[0] if each != [answer] else ():
         found = [one.get(name) for one in each]
         if name == "started":
-            answer[name] = min(found)
+            answer[name] = min(int(one[name]) for one in each)
         elif isinstance(found[0], dict):
             answer[name] = dict(sum(map(Counter, found), Counter()))
         elif type(answer.get(name)) is int and name != "retained":  # which each of them has all of
@@ -118,11 +118,25 @@ def value(answer: Answer, path: str) -> float:
 
 
 def rate(before: Answer, now: Answer, path: str) -> float:
-    """How many a second; a hub that was started again begins anew."""
-    seconds = (value(now, "time") - value(before, "time")) / 1e6
-    if value(before, "started") != value(now, "started"):
-        return value(now, path) / max((value(now, "time") - value(now, "started")) / 1e6, 0.001)
-    return max(0.0, value(now, path) - value(before, path)) / max(seconds, 0.001)
+    """How many a second. A hub, or one of its processes, that was started again begins anew; of one
+    that did not answer nobody knows.
+    """
+    looked, begun, found = value(now, "time"), value(before, "time"), 0.0
+    were = _each(before)
+    for number, one in _each(now).items():
+        was = were.get(number)
+        if was is not None and value(was, "started") == value(one, "started"):
+            more, since = max(0.0, value(one, path) - value(was, path)), begun
+        else:
+            more, since = value(one, path) if was is not None else 0.0, value(one, "started")
+        found += more / max((looked - since) / 1e6, 0.001)
+    return found
+
+
+def _each(answer: Answer) -> dict[int, Answer]:
+    """The processes that answer, by number; a hub that is one is 0."""
+    each = {one["process"]: one for one in answer.get("processes", ()) if one.get("up")}
+    return each or {0: answer}
 
 
 def line(before: Answer, now: Answer) -> str:
@@ -152,6 +166,8 @@ def _title(url: str, now: Answer) -> str:
     up = _span((value(now, "time") - value(now, "started")) / 1e6)
     where = url.rpartition("@")[2]
     of = f", process {now['process']} of its lists and journal" if now.get("process") else ""
+    silent = [str(one["process"]) for one in now.get("processes", ()) if not one.get("up")]
+    of += f"; process {', '.join(silent)} does not answer" if silent else ""
     said = f"Hubbub {now.get('version', '')} ({how}) at {where}, up {up}{of}"
     return for_stream(said, lines=False)
 

@@ -62,10 +62,10 @@ export class Overview {
       now[name] = sum(now.processes.map((one) => one[name] ?? 0));
     if (now.processes) now.dropped = together(now.processes.map((one) => one.dropped ?? {}));
     await this.figures.refresh(now.time);
-    const seconds = this.before?.started === now.started ? (now.time - this.before.time) / 1e6 : 0;
+    const before = now.processes || this.before?.started === now.started ? this.before : undefined;
+    const seconds = before ? (now.time - before.time) / 1e6 : 0;
     now.rates = {};
-    for (const name of RATES)
-      now.rates[name] = seconds > 0 ? Math.max(0, now[name] - this.before[name]) / seconds : this.first(name);
+    for (const name of RATES) now.rates[name] = seconds > 0 ? more(before, now, name) / seconds : this.first(name);
     this.before = now;
     TILES.forEach(([, text], at) => say(this.tiles[at], text(now, this.figures.figures)));
     METERS.forEach(([, value, most, words], at) => this.meter(this.meters[at], value(now, this.figures.figures), most(now), words));
@@ -143,6 +143,13 @@ function needs(now, figures) {
   if (Math.max(0, ...late("commit_ms_99").slice(-6)) > 1000) add("warn", "The disk is slow: commits take more than a second");
   if (now.journal.folds_failed) add("warn", `${number(now.journal.folds_failed)} folds of the journal failed: see the log`);
   return found.sort(([one], [other]) => (one === other ? 0 : one === "bad" ? -1 : 1)).slice(0, 12);
+}
+
+/** How much more it is than before, of the processes that were there both times. */
+function more(before, now, name) {
+  if (!now.processes) return Math.max(0, now[name] - before[name]);
+  const was = (one) => before.processes?.find((other) => one.up && other.process === one.process && other.started === one.started);
+  return sum(now.processes.map((one) => Math.max(0, one[name] - (was(one)?.[name] ?? one[name]) || 0)));
 }
 
 /** Counts by name, of all together. */
