@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from copy import copy
 from typing import Any, TypeVar
 
 import pytest
@@ -143,12 +144,19 @@ async def test_what_fails_there_is_said_at_once(
     assert ("ZeroDivisionError" in caplog.text) == (deed is broken)
 
 
-async def test_who_goes_meanwhile_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("back", [False, True])
+async def test_who_goes_meanwhile_is_waited_for_no_more(
+    monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """Nor is who is back by then: the question died with its process, and a minute was waited."""
     pair = Pair(monkeypatch, loses=tuple(range(1, 50)))
 
     async def go() -> None:
         await asyncio.sleep(0.1)
-        del pair.world.members["a"].nodes["b"]
+        nodes = pair.world.members["a"].nodes
+        was = nodes.pop("b")
+        if back:
+            nodes["b"] = copy(was)
 
     going = asyncio.create_task(go())
     async with asyncio.timeout(PATIENCE):

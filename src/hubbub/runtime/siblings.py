@@ -18,6 +18,7 @@ from typing import Final
 
 from hubbub.cluster.frames import Answer, Question
 from hubbub.cluster.membership import Membership
+from hubbub.cluster.node import Node
 from hubbub.core.limits import KIB, MIB
 
 Says = Callable[[bytes], Awaitable[bytes]]  # takes what the question is about
@@ -88,31 +89,36 @@ class Siblings:
     ) -> dict[int, bytes]:
         """The same of some of them, each about something else."""
         self._asked += 1
-        number, futures = self._asked, {}
+        number, futures, lives = self._asked, {}, {}
         loop = asyncio.get_running_loop()
         for one, given in asked.items():
             name = self.names[one - 1]
-            if one != self.number and self._membership.tell(name, Question(number, what, given)):
+            # One that has just come hears nothing of us before it knows us.
+            if one != self.number and self._membership.met(name):
+                self._membership.tell(name, Question(number, what, given))
                 futures[one] = loop.create_future()
+                lives[one] = self._membership.nodes[name]
                 self._waiting[name, number] = _Awaited(futures[one])
         said = {}
         try:
             if self.number in asked:
                 said[self.number] = await self._says[what](asked[self.number])
-            await self._wait(futures, loop.time() + seconds)
+            await self._wait(futures, lives, loop.time() + seconds)
         finally:  # who asked may have gone
             for one in futures:
                 self._waiting.pop((self.names[one - 1], number), None)
         said |= {one: future.result() for one, future in futures.items() if future.done()}
         return dict(sorted(said.items()))
 
-    async def _wait(self, futures: Mapping[int, asyncio.Future[bytes]], until: float) -> None:
-        """For those that are there, and do not go meanwhile."""
+    async def _wait(
+        self, futures: Mapping[int, asyncio.Future[bytes]], lives: Mapping[int, Node], until: float
+    ) -> None:
+        """For those that are there, and do not go meanwhile: who is back was not asked."""
         loop, there = asyncio.get_running_loop(), self._membership.nodes
         while (left := until - loop.time()) > 0:
             open_ = [
                 future for one, future in futures.items()
-                if not future.done() and self.names[one - 1] in there
+                if not future.done() and there.get(self.names[one - 1]) is lives[one]
             ]  # fmt: skip
             if not open_:
                 return
