@@ -547,6 +547,17 @@ async def test_a_handler_that_fails_is_an_answer(
         task.cancel()
 
 
+@pytest.mark.parametrize("topic", ["$queue/lamp", "lamp"])
+async def test_an_answer_that_is_too_large_to_be_sent_is_told(hub: Node, topic: str) -> None:
+    async with connect(url(hub)) as caller, connect(url(hub)) as service:
+        task = asyncio.create_task(service.serve(topic, lambda _: b"x" * 65_521))
+        await service.create("x")
+        for _ in range(25):  # more than one consumer of a queue may have open
+            with pytest.raises(CallFailed, match="^the answer of 65521 bytes is too large"):
+                await caller.call(topic, b"on", timeout=10)
+        task.cancel()
+
+
 async def test_at_most_so_many_requests_are_worked_on(hub: Node) -> None:
     now: list[int] = []
     most = 0

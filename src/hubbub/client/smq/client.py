@@ -483,7 +483,12 @@ class SmqClient(Entered):
             log.exception("a request to %s failed", message.topic)
             reply, subtopic = failure(error), ERROR
         try:
-            await self.publish(message.sender, reply, subtopic)
+            try:
+                await self.publish(message.sender, reply, subtopic)
+            except ValueError as error:  # else the queue waits for an answer, and holds others back
+                log.error("an answer from %s was not sent: %s", message.topic, error)
+                text = f"the answer of {len(reply)} bytes is too large for the service to send"
+                await self.publish(message.sender, text, ERROR)
         except Exception:
             log.exception("a request to %s was not answered", message.topic)
 
