@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -405,6 +406,21 @@ async def test_keepidle_and_keepintv() -> None:
         raw = sock.transport.get_extra_info("socket")
         assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 50
         assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
+
+
+@pytest.mark.parametrize(("idle", "every", "real"), [(40_000, 0.0, 32_767), (10, -1.0, 10)])
+async def test_keepidle_of_any_size_and_beside_a_unix_socket(
+    idle: float, every: float, real: int, tmp_path: Path
+) -> None:
+    """What the kernel does not take is no reason for a start that is half done."""
+    import socket
+
+    places = [LISTEN, f"unix:{tmp_path}/hub.sock"]
+    async with Hub(listen=places, keepidle=idle, keepintv=every) as hub, smq(hub):
+        (sock,) = hub.node.sockets
+        assert sock.transport is not None
+        raw = sock.transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == real
 
 
 async def test_rndtid_makes_the_hubs_number_random() -> None:

@@ -143,7 +143,8 @@ async def test_pages_of_other_sites_are_refused_unless_they_are_named() -> None:
         "GET /hub HTTP/1.1\r\nHost: {}\r\nOrigin: https://example.org\r\nUpgrade: websocket\r\n"
         "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AA==\r\n\r\n"
     )
-    for origins, status in ((), b"403"), (("https://example.org",), b"101"):
+    named = "https://example.org"
+    for origins, status in ((), b"403"), ((named,), b"101"), (named, b"101"):
         async with aiohttp_serving(Hub(origins=origins)) as place:
             host, _, port = place.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))

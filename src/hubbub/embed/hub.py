@@ -122,7 +122,7 @@ class Hub:
         listen: str | Iterable[str] | None = None,
         data: str | PathLike[str] | None = None,
         max_connections: int = 0,
-        origins: Iterable[str] = (),
+        origins: str | Iterable[str] = (),
         authenticate: Function | None = None,
         permittop: Callable[[str, bool, Peer], bool] | None = None,
         permitsubtop: Callable[[str, Peer], bool] | None = None,
@@ -149,7 +149,7 @@ class Hub:
         self._log = LogTo(log) if log is not None else None
         self._keep_alive = (keepidle, keepintv)
         self._random_number = rndtid
-        self._origins = tuple(origins)
+        self._origins = (origins,) if isinstance(origins, str) else tuple(origins)
         places = (listen,) if isinstance(listen, str) else listen
         self.node = Node(
             settings_of(

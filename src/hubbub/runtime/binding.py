@@ -21,6 +21,7 @@ from hubbub.core.limits import KEEP_ALIVE_SECONDS, SEND_BUFFER
 from hubbub.errors import SettingError
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
+KEEP_ALIVE_MOST: Final = 32_767  # seconds: more Linux does not take
 ALONE: Final = "; a file with [[listener]] sections has this one, too, unless it says `listen = []`"
 
 
@@ -132,11 +133,16 @@ def _bind_trouble(address: Address, error: OSError) -> str:
 def keep_alive(sock: socket.socket, idle: float, interval: float = 0.0) -> None:
     """Let TCP ask a peer that is silent for `idle` seconds whether it is there.
 
-    It asks again after each `interval`; 0 means a tenth of `idle`, but not below 3 s.
+    It asks again after each `interval`; 0 means a tenth of `idle`, but not below 3 s. A Unix socket
+    needs none of it.
     """
+    if sock.family == socket.AF_UNIX:
+        return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(idle)))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, round(interval or max(3, idle / 10)))
+    every = interval or max(3, idle / 10)
+    for option, seconds in ((socket.TCP_KEEPIDLE, idle), (socket.TCP_KEEPINTVL, every)):
+        possible = round(min(KEEP_ALIVE_MOST, max(1, seconds)))
+        sock.setsockopt(socket.IPPROTO_TCP, option, possible)
 
 
 def peer_of(transport: asyncio.BaseTransport, address: Address) -> tuple[str, int] | None:
