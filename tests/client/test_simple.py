@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +15,7 @@ import pytest
 
 from hubbub.client import blocking, simple
 from hubbub.client.simple import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, MQTT_3_1
-from hubbub.errors import Refused, SettingError
+from hubbub.errors import HubbubError, Refused, SettingError
 from tests.client import mosquitto
 from tests.process import RunningHub
 
@@ -108,3 +112,48 @@ def test_every_client_blocks_if_one_likes(hub: RunningHub, tmp_path: Path) -> No
         pass
     with blocking.connect(hub.url("switch")) as switch:
         assert switch.list() == []
+
+
+def test_callbacks_that_are_objects_may_call_the_client_too(hub: RunningHub) -> None:
+    def answer(client: blocking.BlockingMqtt, message: object) -> None:
+        client.publish("b", b"from a callback", 1)
+
+    with blocking.mqtt(hub.url("mqtt")) as client:
+        client.subscribe("a", 1, functools.partial(answer, client))
+        client.subscribe("b", 1)
+        client.publish("a", b"", 1)
+        assert next(client.messages()).payload == b"from a callback"
+
+
+def test_a_callback_that_wants_to_end_the_program_ends_no_client(
+    hub: RunningHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    with blocking.mqtt(hub.url("mqtt")) as client, blocking.smq(hub.url("smq")) as other:
+        client.subscribe("a", 1, lambda message: sys.exit(3))
+        client.subscribe("b", 1)
+        client.publish("a", b"", 1)
+        other.publish("b", b"still here")
+        assert next(client.messages()).payload == b"still here"
+    assert "SystemExit(3) in a callback ends nothing but the callback" in caplog.text
+
+
+def test_a_process_that_was_forked_has_clients_of_its_own(hub: RunningHub) -> None:
+    with blocking.mqtt(hub.url("mqtt")) as client:
+        client.subscribe("a", 1)
+        child = os.fork()
+        if not child:  # it may only tell by what it publishes
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(WAIT)
+            try:
+                with blocking.mqtt(hub.url("mqtt")) as own:
+                    try:
+                        client.ping()
+                    except HubbubError as error:
+                        own.publish("a", str(error), 1)
+                client.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert next(client.messages()).payload.endswith(b"connect here")
+        client.ping()

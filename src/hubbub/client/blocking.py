@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from functools import wraps
@@ -29,6 +30,7 @@ from hubbub.client.smq import connect as _smq
 from hubbub.client.smq.client import SmqClient
 from hubbub.client.switch import connect as _switch
 from hubbub.client.switch.client import SwitchClient
+from hubbub.errors import HubbubError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,11 +45,14 @@ def connect(url: str, **options: Any) -> Blocking:
 
 
 class _Thread:
-    """The loop in its thread, started when it is first needed; it ends with the program."""
+    """The loop in its thread, started when it is first needed; it ends with the program. A process
+    that was forked has not got the thread, and starts one of its own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and return its result; if we are interrupted it is cancelled."""
@@ -60,8 +65,8 @@ class _Thread:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+            if self._loop is None or self._process != os.getpid():
+                self._loop, self._process = asyncio.new_event_loop(), os.getpid()
                 threading.Thread(target=self._loop.run_forever, name="hubbub", daemon=True).start()
             return self._loop
 
@@ -74,8 +79,10 @@ class Blocking:
 
     def __init__(self, client: contextlib.AbstractAsyncContextManager[Any]) -> None:
         self._client = client
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
+        self._process = os.getpid()
         _thread.run(self._client.__aenter__())
         return self
 
@@ -83,13 +90,18 @@ class Blocking:
         self.close()
 
     def close(self) -> None:
-        """Leave in order."""
-        _thread.run(self._client.__aexit__(None, None, None))
+        """Leave in order. The connection of another process is left to that."""
+        if self._process == os.getpid():
+            _thread.run(self._client.__aexit__(None, None, None))
+
+    def _must_be_ours(self) -> None:
+        if self._process != os.getpid():
+            raise HubbubError("this client was connected before the process forked: connect here")
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._client, name)
         if inspect.isasyncgenfunction(value):
-            return wraps(value)(lambda *args, **options: _each(value(*args, **options)))
+            return wraps(value)(lambda *args, **options: self._each(value(*args, **options)))
         if inspect.ismethod(value):
             return wraps(value)(lambda *args, **options: self._call(value, args, options))
         return value
@@ -100,9 +112,15 @@ class Blocking:
         return sorted({*super().__dir__(), *its})
 
     def _call(self, method: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
+        self._must_be_ours()
         args = [_in_a_thread(one) for one in args]
         options = {name: _in_a_thread(one) for name, one in options.items()}
         return _thread.run(_awaited(method, args, options))
+
+    def _each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        self._must_be_ours()
+        while (item := _thread.run(_next(items))) is not _END:
+            yield item  # type: ignore[misc]  # only the end is no T
 
 
 async def _awaited(method: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
@@ -113,18 +131,19 @@ async def _awaited(method: Callable[..., Any], args: Any, options: dict[str, Any
 
 def _in_a_thread(argument: Any) -> Any:
     """A callback of the program, for the loop to wait for."""
-    if not inspect.isroutine(argument):
+    if not callable(argument):
         return argument
 
+    def called(*args: Any) -> Any:
+        try:
+            return argument(*args)
+        except (SystemExit, KeyboardInterrupt) as error:  # it would end the loop of all clients
+            raise RuntimeError(f"{error!r} in a callback ends nothing but the callback") from error
+
     def call(*args: Any) -> Awaitable[Any]:
-        return asyncio.to_thread(argument, *args)
+        return asyncio.to_thread(called, *args)
 
     return call
-
-
-def _each(items: AsyncIterator[T]) -> Iterator[T]:
-    while (item := _thread.run(_next(items))) is not _END:
-        yield item  # type: ignore[misc]  # only the end is no T
 
 
 async def _next(items: AsyncIterator[T]) -> T | object:
@@ -151,7 +170,7 @@ def _streams(
 
     @wraps(method)
     def each(self: Blocking) -> Iterator[T]:
-        return _each(method(self._client))
+        return self._each(method(self._client))
 
     return each
 
