@@ -128,12 +128,13 @@ class _Went(JournalError):
 
 
 class Batches:
-    """`write` is what Spark calls. `idle` is free between batches; `error` is what ended one.
+    """`write` is what Spark calls. `idle` is free between batches; `error` is what ended one;
+    `before` is what the last whole batch noted.
 
     `eased`: batches may have more rows again. `taking`: what fails now may be a row's fault.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, before: Progress | None) -> None:
         self.work = work
         self.place = work.place
         self.rules = work.rules
@@ -145,7 +146,7 @@ class Batches:
         self._asked = _asked(self._made, work.rules)
         self._query = ""
         self._events = f"{_bits(self._made, work.rules)} AS events"
-        self.before = work.place.progress()
+        self.before = before
         self._start = work.journal.first() - 1 if self.before is None else None
         self._after = 0  # the row before those of the batch at work
         self._begun = False

@@ -514,14 +514,14 @@ class Remote:
     def progress(self) -> Progress | None:
         try:
             said = self.spark.read.schema(_PROGRESS).json(f"{self.root}/_progress/*")
-            said = said.fillna(0, ["lost", "largest"])  # older ones do not say
-            last = said.orderBy(F.col("batch").desc()).first()
+            rows = said.fillna(0, ["lost", "largest"]).collect()  # older ones do not say
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
                 return None
             raise
-        if last is None:
+        if not rows:
             return None
+        last = max(rows, key=lambda row: row.batch)  # they are few, and to sort them is a plan more
         *progress, wrote, declared, closed = last
         self._noted = noted(last.batch, wrote, declared, closed)
         return Progress(*progress)

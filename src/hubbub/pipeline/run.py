@@ -35,7 +35,7 @@ from hubbub.pipeline.after import NOWHERE, After, Named, need_local
 from hubbub.pipeline.batches import STRICT, Batches, Publish, Report, Work
 from hubbub.pipeline.blame import ENDED, Blame, blamed, by_chance, out_of_memory, said_by
 from hubbub.pipeline.ground import Ground
-from hubbub.pipeline.layout import Fence, Layout, ends_at, room
+from hubbub.pipeline.layout import Fence, Layout, Progress, ends_at, room
 from hubbub.pipeline.pace import FEW, IDLE, Pace
 from hubbub.pipeline.places import Disk, Place, Remote, settle
 from hubbub.pipeline.rules import NO_RULES, Rules
@@ -285,11 +285,12 @@ def _followed(
     batches, memory = None, out_of_memory()
     try:
         settle(spark, isinstance(work.place, Disk) and not is_remote())
-        _lessen(work)
+        before = work.place.progress()  # at a URL a job of Spark: once for all who ask
+        _lessen(work, before)
         _try(spark, work)
         if query.every is None and not query.once and not is_remote():
             work = work._replace(pace=Pace(work.journal, spent))
-        batches = Batches(work)
+        batches = Batches(work, before)
         write: Callable[[DataFrame, int], None] = batches.write
         if is_remote():  # then Spark is another process, which gets the work and not the callbacks
             write = partial(_far, query=query, rules=work.rules, publish=work.publish)
@@ -325,10 +326,9 @@ def _fail(trials: Trials, blame: Blame, notice: Callable[[str], None]) -> None:
         notice(f"batch {trials.now.batch} failed and begins again: {blame.reason}")
 
 
-def _lessen(work: Work) -> None:
+def _lessen(work: Work, before: Progress | None) -> None:
     """Take back what Spark planned for a batch that failed often enough, to plan less."""
     trials, place = work.trials, work.place
-    before = place.progress()
     batch = before.batch + 1 if before is not None else 0
     now = trials.now
     if now.batch != batch or not now.spent or is_remote():
@@ -447,4 +447,4 @@ def _far(
         place, journal, query.source.reads(layout.data, not query.skip_lost), tables, rules,
         lambda report: None, _unheard, publish, trials, fence, whole or _nothing_more,
     )  # fmt: skip
-    Batches(work).write(frame, batch)
+    Batches(work, place.progress()).write(frame, batch)

@@ -48,7 +48,7 @@ from types import FrameType
 from typing import Any, Final
 
 import pyspark
-from py4j.java_gateway import JavaClass, JVMView
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -163,8 +163,21 @@ class _Remembered(JVMView):
 
     def __getattr__(self, name: str) -> object:
         found = super().__getattr__(name)
-        if isinstance(found, JavaClass):
+        if name == "py4j":  # asked by its packages what an error is, four searches each time
+            found.__class__ = _RememberedPackage
+        if isinstance(found, JavaClass | _RememberedPackage):
             setattr(self, name, found)
+        return found
+
+
+class _RememberedPackage(JavaPackage):
+    """A package whose classes, and packages, are looked for once."""
+
+    def __getattr__(self, name: str) -> object:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaPackage):
+            found.__class__ = _RememberedPackage
+        setattr(self, name, found)
         return found
 
 
