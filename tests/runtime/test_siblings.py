@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from copy import copy
 from typing import Any, TypeVar
 
 import pytest
 from starlette.exceptions import HTTPException
 
+from hubbub.cluster.node import Node
 from hubbub.core.broker import Broker
 from hubbub.core.limits import LINK_CHOKED, MIB
 from hubbub.core.session import Session
@@ -156,7 +156,7 @@ async def test_who_goes_meanwhile_is_waited_for_no_more(
         nodes = pair.world.members["a"].nodes
         was = nodes.pop("b")
         if back:
-            nodes["b"] = copy(was)
+            nodes["b"] = Node(was.membership, "b", was.estate, was.boot + 1, 0, 0)
 
     going = asyncio.create_task(go())
     async with asyncio.timeout(PATIENCE):
