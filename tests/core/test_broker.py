@@ -412,7 +412,7 @@ def test_a_session_that_was_away_is_routed_to_again() -> None:
     Silent.__init__(again, "test", "ann", after.open)
     again.lasting, again.heard = True, []
     again.subscriptions["a"] = again.wish("a", 1)
-    after.revive(again)
+    after.revive(again, after.state.sessions["test", "ann"])
     post(after, "a", b"2", qos=1)
     assert again.hear() == [("a", b"2", 1)]
     assert len(after.state.sessions["test", "ann"].backlog.entries) == 2

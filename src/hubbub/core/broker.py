@@ -402,9 +402,9 @@ class Broker(Context):
             self._interrupt(state)
         session = protocol.revive(state) if protocol is not None else None
         if session is not None:
-            self.revive(session)
+            self.revive(session, state)
 
-    def revive(self, session: Session) -> None:
+    def revive(self, session: Session, state: SessionState) -> None:
         """A session that is away takes its place in the routes again."""
         self.sessions[session.protocol, session.client] = session
         named = session.user != "" and self.checks_names()
@@ -417,9 +417,7 @@ class Broker(Context):
             else:
                 self.enter(subscription)
         self._hear(session, sum(one.no_local for one in session.subscriptions.values()))
-        state = self.state.sessions.get((session.protocol, session.client))
-        if state is not None:
-            self.homes.began(session, state.began)
+        self.homes.began(session, state.began)
 
     def _count(self, session: Session, whose: str) -> None:
         """What a session of before this start has counts as its user's, or its address's."""

@@ -146,7 +146,7 @@ class BridgeSession(MqttSession):
         known = dict(state.subscriptions)
         for topic_filter, (qos, _) in known.items():
             self.subscriptions[topic_filter] = self._wish(topic_filter, qos)
-        broker.revive(self)
+        broker.revive(self, state)
         for topic_filter in known:
             if topic_filter not in wishes:
                 broker.unsubscribe(self, topic_filter)

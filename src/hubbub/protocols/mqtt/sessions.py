@@ -46,6 +46,7 @@ class Sessions(Protocol):
         # With an alias in the place of a topic: which one, and what else they say.
         self.aliased_properties: dict[bytes, tuple[int, bytes]] = {}
         self._due: list[tuple[int, str]] = []
+        self._further: list[tuple[int, str]] = []  # which are not among those yet
         self._take(Settings())
 
     def apply(self, settings: Settings) -> None:
@@ -121,7 +122,7 @@ class Sessions(Protocol):
         will = state.will.expires if state.will is not None else 0
         for stamp in (will, state.expires):
             if stamp:
-                heapq.heappush(self._due, (stamp, state.client))
+                self._further.append((stamp, state.client))
 
     def wake(self, now: float) -> None:
         for serial in list(self.exchanging):
@@ -129,7 +130,20 @@ class Sessions(Protocol):
         if self._is_due():
             self.broker.one_in_turns(self, self._ended)
 
+    def _put_in_order(self) -> None:
+        """At a start they are very many: in one go that takes a fourth of the time."""
+        due, further = self._due, self._further
+        if len(further) > len(due):
+            due += further
+            heapq.heapify(due)
+        else:
+            for one in further:
+                heapq.heappush(due, one)
+        further.clear()
+
     def _is_due(self) -> bool:
+        if self._further:
+            self._put_in_order()
         due, broker = self._due, self.broker
         return bool(due) and due[0][0] <= broker.clock.stamp() and not broker.undecided
 
