@@ -147,7 +147,11 @@ async def test_publish_on_behalf_of_a_client(hub: Hub) -> None:
 
 
 async def test_publish_to_nobody_is_false(hub: Hub) -> None:
-    assert not hub.publish(b"x", 123456)
+    for nobody in (123456, "$client/123456", "$client/x"):
+        assert not hub.publish(b"x", nobody)
+    async with smq(hub) as device:
+        assert hub.publish(b"x", f"$client/{device.number}")
+        assert (await message(device)).payload == b"x"
 
 
 async def test_publish_with_what_other_protocols_know(hub: Hub) -> None:

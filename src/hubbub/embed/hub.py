@@ -32,7 +32,7 @@ from hubbub.core.message import SPELLED, Message, run_of
 from hubbub.core.names import HUB
 from hubbub.core.past import past_of
 from hubbub.core.session import Subscription
-from hubbub.core.topics import CLIENT, QUEUE, is_name
+from hubbub.core.topics import CLIENT, QUEUE, client_number, is_name
 from hubbub.embed.callbacks import (
     SELF,
     TOO_SLOW,
@@ -596,7 +596,9 @@ class Hub:
         if isinstance(topic, str):
             if topic.startswith(QUEUE) and not is_name(topic):
                 raise ValueError(f"{topic!r} is not the name of a queue")
-            if create and not topic.startswith(CLIENT):
+            if create and topic.startswith(CLIENT):
+                return topic if broker.reachable(client_number(topic)) else None
+            if create:
                 broker.topic_id(topic, self._me)
             return topic
         name = broker.state.topics.names.get(topic)
