@@ -204,16 +204,13 @@ _WORDS: Final = {"<str>": "TEXT", "<path>": "FILE"}
 
 
 def _plain(params: list[Any], ctx: Any) -> list[Any]:
-    """What help shows as `<str>` or `<int range>` in words; no word for a flag, which takes none,
-    and for an argument, which has a name.
+    """What help shows of options as `<str>` or `<int range>` in words; no word for a flag, which
+    takes none.
     """
     for one in params:
-        if one.param_type_name == "argument":
-            one.type = copy(one.type)  # which others of that type have, too
-            one.type.get_metavar = _nothing
-        elif getattr(one, "is_flag", False):
+        if getattr(one, "is_flag", False):
             one.metavar = ""
-        elif one.metavar is None:
+        elif one.param_type_name == "option" and one.metavar is None:
             shown = one.make_metavar(ctx)
             one.metavar = shown.strip("<>") if "|" in shown else _WORDS.get(shown, "N")
     return params
@@ -232,13 +229,17 @@ def _number(convert: Any, value: Any, param: Any, ctx: Any) -> float:
 
 
 def _say_in_words(command: Any) -> None:
-    """The same for a command, what is below it, and their `--help`; and numbers are numbers."""
+    """The same for a command, what is below it, and their `--help`. No word for an argument, which
+    has a name; and numbers are numbers.
+    """
     asked = command.get_params
     command.get_params = lambda ctx: _plain(asked(ctx), ctx)
     command.help = _LINE_END.sub(" ", command.help or "")
     for one in command.params:
+        one.type = copy(one.type)  # which others of that type have, too
+        if one.param_type_name == "argument":
+            one.type.get_metavar = _nothing
         if one.type.name == "float range":
-            one.type = copy(one.type)
             one.type.convert = partial(_number, one.type.convert)
     for below in getattr(command, "commands", {}).values():
         _say_in_words(below)
