@@ -536,11 +536,13 @@ class Broker(Context):
         """
         place = self.replies.place_of(route.name) if route.name.startswith(CLIENT) else ""
         found = (self.route(self.itself, place) if place else route).elsewhere()
-        lacking = (one.lacks_room(sender, count * len(found), size) for one in found)
-        lacks = next(filter(None, lacking), "")
-        if lacks and not again:
-            self.quotas.refuse(KEPT, sender, lacks)
-        return lacks
+        for session in found:
+            lacks = session.lacks_room(sender, count * len(found), size)
+            if lacks:
+                if not again:
+                    self.quotas.refuse(KEPT, sender, lacks)
+                return lacks
+        return ""
 
     def publish(self, run: Run) -> None:
         """The one door. Afterwards `run.first` is its seq, if it was recorded."""
