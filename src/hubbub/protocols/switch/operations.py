@@ -360,9 +360,8 @@ def withdraw(shared: Shared, session: Visitor, call: Call, request: Request) -> 
     if queue is None or message is None:
         return Answer(b"0")
     same = (message.protocol, message.client) == (session.protocol, session.client)
-    if session.rights is not broker.open and message.seq <= session.since:
-        same = False  # the token may have been another user's then
-    if not same:
+    # What was sent before, where users have rights, may be of another user with that token.
+    if not same or not (session.rights is broker.open or message.seq > session.since):
         raise Refused(403, f"The message {number} in the queue {name} is another client's.")
     taken = take_out(shared, session, queue, number)
     if shared.logins.is_unused(queue, session):
