@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.live import Live
 
 from hubbub.config.settings import DEFAULT_DATA, DEFAULT_LISTEN
+from hubbub.journal.lock import holder
 from hubbub.pipeline.layout import Layout
 from hubbub.pipeline.screen import TWO_COLUMNS, Screen, View, render
 from hubbub.server import as_typed
@@ -167,7 +168,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stopped)
     with tempfile.TemporaryDirectory(prefix="hubbub-demo-") as logs:
-        demo = Demo(options.data.resolve(), Path(logs))
+        demo = Demo((options.data or directory()).resolve(), Path(logs))
         try:
             run(demo, options.duration)
         except Stopped:
@@ -185,9 +186,18 @@ def main() -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Telemetry of this computer through a hub.")
-    parser.add_argument("--data", type=Path, default=Path(DEFAULT_DATA), metavar="DIR")
+    parser.add_argument("--data", type=Path, metavar="DIR")
     parser.add_argument("--duration", type=float, metavar="SECONDS")
     return parser.parse_args(arguments)
+
+
+def directory() -> Path:
+    """That of any hub, or one beside it where a hub runs on that, as it does after `make serve`."""
+    usual, beside = Path(DEFAULT_DATA), Path(f"{DEFAULT_DATA}-run")
+    if not holder(usual / "lock"):
+        return usual
+    say(f"In use already: {usual}; the hub keeps what comes in {beside} instead.")
+    return beside
 
 
 def stopped(number: int, frame: object) -> None:

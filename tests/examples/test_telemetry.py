@@ -14,6 +14,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from hubbub.journal.lock import Lock
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
@@ -100,6 +102,22 @@ def test_a_signal_stops_everything(tmp_path: Path, stopping: list[subprocess.Pop
     output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 0, output
     assert not [line for line in processes() if str(tmp_path) in line]
+
+
+def test_beside_a_hub_that_runs_it_has_a_directory_of_its_own(
+    tmp_path: Path, stopping: list[subprocess.Popen[str]]
+) -> None:
+    """As in the README: `make serve`, and `make run` in another terminal."""
+    (tmp_path / "hubbub-data").mkdir()
+    with Lock(tmp_path / "hubbub-data" / "lock"):
+        demo = subprocess.Popen(
+            [sys.executable, "-u", ROOT / "examples" / "telemetry" / "run.py"], cwd=tmp_path,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        stopping.append(demo)
+        read_until(demo, f"its journal and the tables are in {tmp_path}/hubbub-data-run")
+        read_until(demo, f"pipeline sql .* --data {tmp_path}/hubbub-data-run")
+        assert list((tmp_path / "hubbub-data").iterdir()) == [tmp_path / "hubbub-data" / "lock"]
 
 
 def test_rows_of_earlier_runs_are_said(
